@@ -4,9 +4,12 @@
     python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
     python3 dev.py test [options]      run the tests; options are passed to pytest
     python3 dev.py chaos [options]     make faults under load, and check that nothing is lost (--help)
+    python3 dev.py failover [options]  lose the leader of three servers under Patroni, and count (--help)
+    python3 dev.py shards [options]    add and drain shards under load and kills, and count (--help)
     python3 dev.py mutate [options]    take out one guard at a time, and check that a test notices (--help)
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
+    python3 dev.py examples            write the tested examples and the docstrings into the pages
     python3 dev.py messages            write the messages that are to be translated into the catalogs
     python3 dev.py promises            write the page about what is promised and which tests hold it
     python3 dev.py release check       say what a release still lacks (rehearse: take its steps in a clone)
@@ -43,6 +46,7 @@ COMMANDS = {
     "chaos": ("chaos", ["-m", "tests.chaos.harness.program"]),
     "demo": ("demo", [MANAGE, "demo"]),
     "examples": ("test", ["-m", "tests.support.examples"]),
+    "failover": ("failover", ["-m", "tests.chaos.failover.program"]),
     "manage": ("demo", [MANAGE]),
     "messages": ("test", ["-m", "tests.support.catalogs"]),
     "mutate": ("test", ["-m", "tests.mutations.program"]),
@@ -52,6 +56,7 @@ COMMANDS = {
         "browser",
         PYTEST + ["-n", "0", "--ds", "tests.browser.settings", "-m", "browser", "tests/browser/pictures.py"],
     ),
+    "shards": ("chaos", ["-m", "tests.chaos.shards"]),
     "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),
 }
 # The help of the command "demo", which needs neither the environment nor the server.
@@ -96,9 +101,9 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if group in ("bench", "browser", "chaos", "release", "test"):
+        if group in ("bench", "browser", "chaos", "failover", "release", "test"):
             os.chdir(ROOT)
-        if group in ("browser", "chaos", "test"):
+        if group in ("browser", "chaos", "failover", "test"):
             # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:

@@ -1,9 +1,11 @@
 """Compare this queue with others, with what the server can do at most, and with itself on its worst days.
 
-    python3 dev.py bench                       the default set, within 30 minutes
+    python3 dev.py bench                       all scenarios but the longest, this queue and others
     python3 dev.py bench drain latency         these scenarios
     python3 dev.py bench --peer procrastinate  with this peer only (--peer none: without any)
-    python3 dev.py bench --full                all peers, all sizes, the long runs: some hours
+    python3 dev.py bench --full                all sizes, the long runs: some hours
+    python3 dev.py bench figures --json FILE   the figures of the documentation, and the public harness
+    python3 dev.py bench pages                 write the figures of docs/_static/performance into the pages
     python3 dev.py bench public                the phases of the public harness (--help for its options)
     python3 dev.py bench --json FILE           write every figure of every round, too
     python3 dev.py bench --plots FOLDER        draw a picture of each scenario, too
@@ -17,56 +19,74 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import signal
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import scenarios
+from . import pages, scenarios
 from .contender import Contender, StuckError
-from .contestants import MORE_PEERS, OURS, PEERS
+from .contestants import OURS, PEERS
 from .contestants.contract import CannotTakePartError
 from .environments import CannotInstallError
 from .plots import draw
 from .public.driver import main as public
-from .report import as_json, machine, show
-from .scenario import Bench, Result, Scenario
+from .public.driver import measure_all
+from .report import as_json, commit, machine, show
+from .scenario import Bench, Result, Scenario, Variant
 from .server import describe, server_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+
+#: The options of the figures of the documentation, which others may replace: they take half an hour.
+FIGURES = ("--seconds", "1.2", "--minutes", "31.5", "--phase-seconds", "5")
+MOST_ROUNDS = 5
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the scenarios that were chosen."""
     if arguments[:1] == ["public"]:
         public(arguments[1:])
-        return
-    options = parse(arguments)
+    elif arguments[:1] == ["pages"]:
+        pages.main(arguments[1:])
+    else:
+        measure(parse(arguments), arguments)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Measure the contestants, and write the figures after each scenario: a run may be stopped."""
     chosen = [scenarios.load(name) for name in options.scenarios or scenarios.NAMES]
     if not options.scenarios and not options.full:
         chosen = [scenario for scenario in chosen if not scenario.only_full]
     began = time.monotonic()
     server = server_url()
-    about: dict[str, Any] = {
-        "command": "python3 dev.py bench " + " ".join(arguments),
-        "machine": machine(),
-        "server": describe(server),
-    }
-    for key, value in (*about["machine"].items(), *about["server"].items()):
-        print(f"{key}: {value}")
+    about = describe_run(arguments, server)
     contenders, about["skipped"] = enter(contestants(chosen, options), server)
-    results: list[Result] = []
+    about["contestants"] = {name: described(each) for name, each in contenders.items()}
     bench = Bench(contenders, options.seconds, options.full, server)
+    results = [Result(scenario) for scenario in chosen]
+
+    def write() -> None:
+        if options.json:
+            about["minutes"] = (time.monotonic() - began) / 60
+            done = [result for result in results if result.rounds or result.failed]
+            options.json.write_text(json.dumps(as_json(done, about), indent=1) + "\n")
+
     try:
-        for scenario in chosen:
-            results.append(run(scenario, bench, options.rounds or scenario.rounds))
-            show(results[-1])
-            figures = as_json(results, about)
-            if options.json:  # after each scenario: a run may be stopped
-                options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        if options.phase_seconds:
+            about["public"] = measure_all(["--phase-seconds", str(options.phase_seconds)])
+            write()
+        over = began + 60 * options.minutes if options.minutes else None
+        for result in in_turn(results, bench, options, over) if over else one_by_one(results, bench, options):
+            show(result)
+            write()
         if options.plots:
-            draw(figures, options.plots)
+            draw(as_json(results, about), options.plots)
     finally:
         bench.opened.close()
         for contender in contenders.values():
@@ -74,20 +94,50 @@ def main(arguments: Sequence[str]) -> None:
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes")
 
 
+def describe_run(arguments: Sequence[str], server: str) -> dict[str, Any]:
+    """Return, and print, what the figures depend on."""
+    about: dict[str, Any] = {
+        "command": "python3 dev.py bench " + " ".join(arguments),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": commit(),
+        "machine": machine(),
+        "server": describe(server),
+    }
+    for key, value in (*about["machine"].items(), *about["server"].items()):
+        print(f"{key}: {value}")
+    return about
+
+
+def described(contender: Contender) -> dict[str, Any]:
+    """Return what the tables say about a contestant."""
+    contestant = contender.contestant
+    return {
+        "configuration": contestant.configuration,
+        "versions": [re.sub(r"\[.*?\]", "", each).replace("==", " ") for each in contestant.requirements],
+        "service": contestant.service(),
+    }
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options, or print what is wrong with them and exit."""
     parser = argparse.ArgumentParser(
         prog="dev.py bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(scenarios.NAMES))
-    parser.add_argument("--peer", action="append", choices=[*PEERS, *MORE_PEERS, "none"], metavar="NAME",
-        help=f"compare with this peer: {', '.join((*PEERS, *MORE_PEERS))}, none")  # fmt: skip
-    parser.add_argument("--full", action="store_true", help="all peers, sizes and long runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a picture of each scenario")
-    parser.add_argument("--rounds", type=int, help="rounds of each scenario (default: its own number)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="about how long one run takes (default 4)")
+    add = parser.add_argument
+    add("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(scenarios.NAMES))
+    add("--peer", action="append", choices=[*PEERS, "none"], metavar="NAME",
+        help=f"compare with this peer: {', '.join(PEERS)}, none")  # fmt: skip
+    add("--full", action="store_true", help="all sizes and long runs")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--plots", type=Path, metavar="FOLDER", help="draw a picture of each scenario")
+    add("--rounds", type=int, help="rounds of each scenario (default: its own number)")
+    add("--seconds", type=float, default=4.0, help="about how long one run takes (default 4)")
+    add("--minutes", type=float, help="measure rounds of all scenarios in turn, as many as fit")
+    add("--phase-seconds", type=float, metavar="S", help="first run the public harness with phases this long")
     options = parser.parse_args(arguments)
+    if options.scenarios[:1] == ["figures"]:
+        options = parser.parse_args([*FIGURES, *arguments[1:]])
+        options.scenarios = [*(options.scenarios or scenarios.FIGURES)]
     for name in options.scenarios:
         if name not in scenarios.NAMES:
             parser.error(f"There is no scenario {name!r}. Choose from: {', '.join(scenarios.NAMES)}.")
@@ -96,9 +146,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def contestants(chosen: Sequence[Scenario], options: argparse.Namespace) -> list[str]:
     """Return the names of all that the chosen scenarios need, ours first."""
-    peers = [*PEERS, *(MORE_PEERS if options.full else ())]
-    if options.peer:
-        peers = [name for name in options.peer if name != "none"]
+    peers = [name for name in options.peer or PEERS if name != "none"]
     wanted = [OURS]
     for scenario in chosen:
         wanted += [*scenario.contestants, *(peers if scenario.with_peers else ())]
@@ -120,22 +168,49 @@ def enter(names: Sequence[str], server: str) -> tuple[dict[str, Contender], dict
     return contenders, skipped
 
 
-def run(scenario: Scenario, bench: Bench, rounds: int) -> Result:
-    """Measure all variants of a scenario in turn."""
-    result = Result(scenario)
-    variants = list(scenario.variants(bench))
-    for _ in range(rounds):
-        for variant in variants:
-            if variant.name in result.failed:
-                continue
+def one_by_one(results: Sequence[Result], bench: Bench, options: argparse.Namespace) -> Iterator[Result]:
+    """Measure all rounds of one scenario, then the next one."""
+    for result in results:
+        variants = list(result.scenario.variants(bench))
+        for _ in range(options.rounds or result.scenario.rounds):
+            run(result, variants, bench)
+        yield result
+
+
+def in_turn(
+    results: Sequence[Result], bench: Bench, options: argparse.Namespace, over: float
+) -> Iterator[Result]:
+    """Measure one round of all scenarios, then the next, as long as each ends in time.
+
+    A round takes about as long as the one before, which may have filled a table besides. What else the
+    machine does changes from minute to minute, so the rounds of a scenario are spread over the whole time.
+    """
+    took: dict[str, float] = {}
+    variants = {result.scenario.name: list(result.scenario.variants(bench)) for result in results}
+    for _ in range(options.rounds or MOST_ROUNDS):
+        for result in results:
+            name, began = result.scenario.name, time.monotonic()
+            if began + took.get(name, 0) < over:
+                run(result, variants[name], bench)
+                took[name] = time.monotonic() - began
+                yield result
+
+
+def run(result: Result, variants: Sequence[Variant], bench: Bench) -> None:
+    """Measure one round of a scenario: all variants in turn."""
+    for variant in variants:
+        if variant.name not in result.failed:
             try:
                 result.add(variant.name, variant.run())
-            except StuckError as error:
-                result.failed[variant.name] = str(error)
-    return result
+            except Exception as error:  # the others go on
+                result.failed[variant.name] = str(error) or repr(error)
+            for contender in bench.contenders.values():
+                contender.rest()
 
 
 if __name__ == "__main__":
     # The workers' programs are found beside the Python that runs this.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    # What was started ends also if this is asked to end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main(sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from .server import connect, create_database, drop_database, settle
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    import psycopg
 
 __all__ = ["Contender", "StuckError", "Workers"]
 
@@ -67,10 +70,22 @@ class Contender:
                 **self.contestant.environment,
                 **stack.enter_context(self.contestant.services(self._folder)),
             }
-            self.connection = stack.enter_context(connect(self.url))
+            self._connection = connect(self.url)
+            stack.callback(self.rest)
             self.connection.execute(NOTE)
             self._call("prepare")
             self._stack = stack.pop_all()
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """A connection to its database."""
+        if self._connection.closed:
+            self._connection = connect(self.url)
+        return self._connection
+
+    def rest(self) -> None:
+        """Leave the connections of the server to the others."""
+        self._connection.close()
 
     def close(self) -> None:
         """Stop what was started for it. Its first database stays, for a look at it."""
@@ -127,10 +142,12 @@ class Contender:
         threads: int = 1,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        kind: Kind | None = None,
     ) -> Iterator[Workers]:
-        """Run workers; stop them at the end."""
+        """Run workers; stop them at the end. With a kind of jobs: those of the contestant's configuration."""
         log = self._folder / "workers.log"
-        commands = self.contestant.commands(processes, threads, options)
+        contestant = self.contestant
+        commands = contestant.workers(kind) if kind else contestant.commands(processes, threads, options)
         workers = Workers(self, [self._start(each, log, environment or {}) for each in commands], log)
         try:
             yield workers
@@ -155,11 +172,23 @@ class Contender:
 
     def drain(self, jobs: int, workers: Workers) -> float:
         """Wait until all jobs have run and are finished; return jobs per second since the first start."""
+        self._finish(jobs, workers)
+        return jobs / (time.monotonic() - self.marks.first())
+
+    def drain_by_all(self, jobs: int, workers: Workers, at_once: int = 1) -> float:
+        """The same since a part of the jobs had run, so that all processes of the workers have started.
+
+        If so many jobs run at once and are equally long, they end together, so whole batches are counted.
+        """
+        self._finish(jobs, workers)
+        before = math.ceil(self.contestant.starting * jobs / at_once) * at_once
+        return (jobs - before) / (time.monotonic() - workers.reached(before))
+
+    def _finish(self, jobs: int, workers: Workers) -> None:
         workers.wait_for(jobs)
         while self.unfinished():
             workers.check()
             time.sleep(0.005)
-        return jobs / (time.monotonic() - self.marks.first())
 
     def beside(self, *command: str) -> AbstractContextManager[Program]:
         """Run a program of the benchmarks in this environment and with this database."""
@@ -224,6 +253,10 @@ class Workers:
     def tenths(self, jobs: int) -> list[float]:
         """Return the jobs per second of each tenth of these jobs, after ``wait_for`` has seen all of them."""
         return self._progress.tenths(self._contender.marks.first(), jobs)
+
+    def reached(self, count: float) -> float:
+        """Return when so many jobs had run, after ``wait_for`` has seen more."""
+        return self._progress.reached(count, self._contender.marks.first())
 
     def longest_pause(self) -> float:
         """Return the longest time, in seconds, in which hardly any job ran while ``wait_for`` looked on."""

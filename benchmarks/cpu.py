@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["of_sessions", "of_worker"]
+__all__ = ["descendants", "of_sessions", "of_worker"]
 
 #: The sessions of workers in this database.
 _SESSIONS = """
@@ -31,15 +31,15 @@ def of_sessions(connection: psycopg.Connection[Any]) -> float | None:
 
 def of_worker(command: int) -> float | None:
     """Return the seconds of the busiest process that a worker command with this id has started."""
-    return max((_seconds(pid) for pid in _children(command)), default=None)
+    return max((_seconds(pid) for pid in descendants(command)), default=None)
 
 
-def _children(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return all descendants of a process."""
     found = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in file.read_text().split():
-            found += [int(child), *_children(int(child))]
+            found += [int(child), *descendants(int(child))]
     return found
 
 

@@ -12,6 +12,7 @@ Jobs find the file by the environment variable BENCHMARK_MARKS.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import mmap
 import os
@@ -20,9 +21,11 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["STAMPS", "Marks", "mark", "stamp"]
+__all__ = ["LENGTH", "STAMPS", "Marks", "a_wait", "mark", "stamp", "wait"]
 
 VARIABLE = "BENCHMARK_MARKS"
+#: The variable that says how many milliseconds a job of the kind ``wait`` waits.
+LENGTH = "BENCHMARK_LENGTH"
 SLOTS = 128
 STAMPS = 20_000
 _SLOT = struct.Struct("=Qdd")
@@ -118,3 +121,19 @@ def mark() -> None:
 def stamp(number: int) -> None:
     """Record that the job with this number starts now."""
     _slot.stamp(number)
+
+
+def wait() -> None:
+    """Wait as long as the benchmark says, as for a network, and count one job."""
+    time.sleep(_seconds())
+    mark()
+
+
+async def a_wait() -> None:
+    """Wait on the event loop as long as the benchmark says, and count one job."""
+    await asyncio.sleep(_seconds())
+    mark()
+
+
+def _seconds() -> float:
+    return float(os.environ[LENGTH]) / 1e3

@@ -14,7 +14,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .contestants import FLOORS, MORE_PEERS, OURS, PEERS
+from .contestants import FLOORS, OURS, OURS_BEST, PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 #: In the overview: the scenarios side by side.
-OVERVIEW = ("drain-2", "inserts")
+OVERVIEW = ("drain", "inserts")
 #: The axis is logarithmic if the longest bar would have more than this many times the length of the shortest.
 LOGARITHMIC_FROM = 300
 
@@ -32,8 +32,8 @@ TEXT, LINES = "#6e7781", "#76839060"
 OUR_COLOR, PEER_COLOR, FLOOR_COLOR = "#2e8b6f", "#6f8fb5", "#a3a8ae"
 
 
-def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw every scenario that has results. Return the files."""
+def draw(figures: dict[str, Any], folder: Path, only: str = "") -> list[Path]:
+    """Draw every scenario that has results, or only one picture. Return the files."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -45,6 +45,8 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
     pictures: dict[str, Sequence[Any]] = {name: [scenario] for name, scenario in scenarios.items()}
     if all(name in scenarios for name in OVERVIEW):
         pictures["overview"] = [_of_queues(scenarios[name]) for name in OVERVIEW]
+    if only:
+        pictures = {only: pictures[only]} if only in pictures else {}
     files = []
     for name, parts in pictures.items():
         tallest = max(len(part["rounds"]) for part in parts)
@@ -62,7 +64,7 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
 
 def _of_queues(scenario: dict[str, Any]) -> dict[str, Any]:
     """Return the scenario without the variants that are our queue with other settings."""
-    queues = {OURS, *PEERS, *MORE_PEERS, *FLOORS}
+    queues = {OURS, *PEERS, *FLOORS}
     rounds = {name: rounds for name, rounds in scenario["rounds"].items() if name in queues}
     return {**scenario, "rounds": rounds}
 
@@ -75,7 +77,8 @@ def _bars(axis: Axes, scenario: dict[str, Any]) -> None:
     if scenario["lower_is_better"]:
         order.reverse()
     medians = [statistics.median(values[name]) for name in order]
-    colors = [OUR_COLOR if name == OURS else FLOOR_COLOR if name in FLOORS else PEER_COLOR for name in order]
+    ours = {OURS, OURS_BEST}
+    colors = [OUR_COLOR if name in ours else FLOOR_COLOR if name in FLOORS else PEER_COLOR for name in order]
     axis.barh(order, medians, color=colors, height=0.62)
     if min(medians) > 0 and max(medians) / min(medians) > LOGARITHMIC_FROM:
         axis.set_xscale("log")

@@ -25,14 +25,14 @@ class Progress:
 
     def tenths(self, began: float, jobs: int) -> list[float]:
         """Return the jobs per second of each tenth of a run that began at this time and is over."""
-        borders = [began, *(self._reached(jobs * part / 10, began) for part in range(1, 11))]
+        borders = [began, *(self.reached(jobs * part / 10, began) for part in range(1, 11))]
         return [jobs / 10 / (end - start) for start, end in pairwise(borders)]
 
     def longest_pause(self) -> float:
         """Return the longest time, in seconds, in which hardly any job ran."""
         return max((end - start for start, end in pairwise(self._times)), default=0.0)
 
-    def _reached(self, count: float, began: float) -> float:
+    def reached(self, count: float, began: float) -> float:
         """Return when this number of jobs had run, as if the rate between two looks did not change."""
         after = bisect_left(self._counts, count)
         before_at, before = (self._times[after - 1], self._counts[after - 1]) if after else (began, 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +15,17 @@ if TYPE_CHECKING:
 
     from .scenario import Result, Target
 
-__all__ = ["as_json", "machine", "show"]
+__all__ = ["as_json", "commit", "machine", "show"]
+
+
+def commit() -> str:
+    """Return the commit that is measured, with a plus sign if files differ from it."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    shown = [
+        subprocess.run([*git, *words], capture_output=True, text=True, check=False).stdout.strip()
+        for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    ]
+    return shown[0] + ("+" if shown[1] else "")
 
 
 def machine() -> dict[str, str]:

@@ -7,6 +7,7 @@ Python literals.
 from __future__ import annotations
 
 import ast
+import json
 import os
 
 import environ
@@ -24,6 +25,12 @@ DATABASES = {
         "CONN_MAX_AGE": ast.literal_eval(os.environ.get("CONN_MAX_AGE", "0")),
     }
 }
+if "S1_URL" in os.environ:
+    DATABASES["s1"] = {**DATABASES["default"], **environ.Env.db_url_config(os.environ["S1_URL"])}
 PGQUEUE = {"TASK_MODULES": ["tasks", "flight_tasks"]}
+if "SHARD_URLS" in os.environ:
+    for _alias, _url in json.loads(os.environ["SHARD_URLS"]).items():
+        DATABASES.setdefault(_alias, {**DATABASES["default"], **environ.Env.db_url_config(_url)})
+    PGQUEUE["SHARDS"] = list(DATABASES)
 if "IDLE_CONNECTION_TIMEOUT" in os.environ:
     PGQUEUE["IDLE_CONNECTION_TIMEOUT"] = ast.literal_eval(os.environ["IDLE_CONNECTION_TIMEOUT"])

@@ -7,13 +7,12 @@ import string
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from django_pgqueue import task
+from django_pgqueue import current_job, task
 
+from . import marks
 from .marks import mark
 from .marks import stamp as stamp_start
 from .models import Note
-from .plain_sleeps import a_sleep as wait_on_the_loop
-from .plain_sleeps import sleep as wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +29,26 @@ def noop() -> None:
 
 
 @task
+def unmarked(number: int = 0) -> None:
+    """Do nothing, where the time is read from the rows of the jobs."""
+
+
+@task
 def insert() -> None:
     """Insert one row."""
     Note(text="a note").save()
     mark()
+
+
+@task
+def nothing() -> None:
+    """Do nothing, without a mark."""
+
+
+@task(atomic=True)
+def insert_on_shard() -> None:
+    """Insert one row on the shard of the job, in the transaction that ends it."""
+    Note(text="a note").save(using=current_job().database)
 
 
 @task
@@ -44,15 +59,15 @@ def stamp(number: int) -> None:
 
 
 @task
-def sleep() -> None:
-    """Wait for 10 ms, as for a network."""
-    wait()
+def wait() -> None:
+    """Wait as long as the benchmark says."""
+    marks.wait()
 
 
 @task
-async def a_sleep() -> None:
-    """Wait for 10 ms on the event loop."""
-    await wait_on_the_loop()
+async def a_wait() -> None:
+    """Wait on the event loop as long as the benchmark says."""
+    await marks.a_wait()
 
 
 @task
@@ -91,8 +106,8 @@ KINDS: dict[str, AnyTask] = {
     "noop": noop,
     "insert": insert,
     "stamp": stamp,
-    "sleep": sleep,
-    "a_sleep": a_sleep,
+    "wait": wait,
+    "a_wait": a_wait,
     "payload": payload,
     "flaky": flaky,
     "order": order,

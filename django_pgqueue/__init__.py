@@ -14,11 +14,12 @@ __all__ = [
     "Batch", "BatchCounts", "BatchFinished", "BoundTask", "CancelJob", "Concurrency", "CurrentJob",
     "EventTimeout", "InvalidTask", "Job", "JobContext", "JobExists", "JobFinished", "JobList", "JobPayload",
     "LeaseLost", "ParentGone", "Parents", "PgQueueError", "RateLimit", "RateLimiter", "Reason", "RetryLater",
-    "Schedule", "Snooze", "StepError", "Task", "TaskTimeout", "Unique", "acancel", "achain", "adrain_worker",
-    "aedit", "aenqueue", "aenqueue_many", "aextend", "apause", "areset_limit", "aresume", "aretry",
-    "arun_now", "asend_event", "aset_limit", "awhy", "cancel", "chain", "current_job", "drain_worker", "edit",
-    "enqueue", "enqueue_many", "extend", "pause", "reset_limit", "resume", "retry", "run_now", "schedule",
-    "send_event", "set_limit", "step", "task", "track", "why",
+    "Schedule", "ShardsFailed", "Snooze", "StepError", "Task", "TaskTimeout", "Unique", "acancel", "achain",
+    "adrain_worker", "aedit", "aenqueue", "aenqueue_many", "aextend", "aon_shards", "apause", "areset_limit",
+    "aresume", "aretry", "arun_now", "asend_event", "aset_limit", "awhy", "cancel", "chain", "current_job",
+    "drain_worker", "edit", "enqueue", "enqueue_many", "extend", "on_shards", "pause", "reset_limit",
+    "resume", "retry", "run_now", "schedule", "send_event", "set_limit", "shard_for", "step", "task", "track",
+    "why",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         ParentGone,
         PgQueueError,
         RetryLater,
+        ShardsFailed,
         Snooze,
         StepError,
         TaskTimeout,
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
     from .jobs.limits import (
         RateLimiter,
         adrain_worker,
+        aon_shards,
         apause,
         areset_limit,
         aresume,
         aset_limit,
         drain_worker,
+        on_shards,
         pause,
         reset_limit,
         resume,
@@ -74,19 +78,20 @@ if TYPE_CHECKING:
     from .schedules.declare import schedule
     from .tasks.decorator import task
     from .tasks.keys import Concurrency, RateLimit
+    from .tasks.shards import shard_for
     from .tasks.task import BoundTask, Task
     from .tasks.unique import Unique
 else:
     _HOMES = {
         "compat": "InvalidTask",
         "exceptions": "BatchFinished CancelJob EventTimeout JobExists JobFinished LeaseLost ParentGone "
-            "PgQueueError RetryLater Snooze StepError TaskTimeout",
+            "PgQueueError RetryLater ShardsFailed Snooze StepError TaskTimeout",
         "explanation": "Reason awhy why",
         "jobs.batches": "Batch achain chain",
         "jobs.current": "JobContext current_job track",
         "jobs.enqueue": "JobList aenqueue aenqueue_many enqueue enqueue_many",
-        "jobs.limits": "RateLimiter adrain_worker apause areset_limit aresume aset_limit drain_worker pause "
-            "reset_limit resume set_limit",
+        "jobs.limits": "RateLimiter adrain_worker aon_shards apause areset_limit aresume aset_limit "
+            "drain_worker on_shards pause reset_limit resume set_limit",
         "jobs.steps": "asend_event send_event step",
         "models.batch": "BatchCounts Parents",
         "models.changes": "acancel aedit aextend aretry arun_now cancel edit extend retry run_now",
@@ -96,6 +101,7 @@ else:
         "schedules.declare": "schedule",
         "tasks.decorator": "task",
         "tasks.keys": "Concurrency RateLimit",
+        "tasks.shards": "shard_for",
         "tasks.task": "BoundTask Task",
         "tasks.unique": "Unique",
     }  # fmt: skip

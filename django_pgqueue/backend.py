@@ -99,7 +99,11 @@ class PgQueueBackend(QueueBackend):
         return self.announce(task, job) if job.enqueue_outcome == "created" else self._result_of(job, task)
 
     def announce(self, task: Any, job: Job) -> TaskResult[Any, Any]:
-        """Send `task_enqueued` for a new job, and return its result."""
+        """Send `task_enqueued` for a new job, and return its result: of a call with `relay`, that of the job
+        which hands it over.
+        """
+        if job.task_path != task.module_path:
+            task = find_task(job.task_path)
         result = self._result_of(job, task)
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -129,7 +133,7 @@ class PgQueueBackend(QueueBackend):
         if connections[alias].vendor != "postgresql":
             raise TaskResultDoesNotExist(
                 f"{result_id!r} is an id of the database {alias!r}, which has no jobs because it is not "
-                f"PostgreSQL. Those of other databases look like 'other:{number}'."
+                f"PostgreSQL. Ids of other databases look like 'other:{number}'."
             )
         try:
             return Job.objects.using(alias).get(pk=number)

@@ -171,6 +171,14 @@ def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
         raise ValueError(f"{example}; {bad}") from None
 
 
+def aliases(value: Any) -> tuple[str, ...]:
+    """Accept aliases of DATABASES. Whether they exist is checked where they are used."""
+    names: Iterable[Any] = value if isinstance(value, (list, tuple)) else [None]
+    if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(value):
+        raise ValueError('a list of different aliases of DATABASES, such as ["default", "s1"]')
+    return tuple(names)
+
+
 def modules(value: Any) -> tuple[str, ...]:
     """Accept names of modules in the apps."""
     names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
@@ -180,6 +188,7 @@ def modules(value: Any) -> tuple[str, ...]:
 
 
 path = fit(is_path, 'the path of a callable, such as "shop.setup.django"')
+alias = fit(lambda value: isinstance(value, str) and value, "an alias of DATABASES")
 version = fit(
     lambda value: isinstance(value, str) and len(value) <= 50 and value.isprintable(),
     "a short text, at most 50 characters in one line, such as a release or a commit",
@@ -337,6 +346,8 @@ class Settings:
     """How long failed jobs are kept."""
     statistics_retention: timedelta = setting(timedelta(days=90), period)
     """How long the statistics by hour are kept."""
+    reindex: bool = setting(False, fit(lambda value: isinstance(value, bool), "True or False"))
+    """Whether workers rebuild indexes that are mostly empty."""
     heartbeat: float = setting(1.0, seconds(0.1, 3600))
     """The time between two heartbeats of a worker."""
     lease: float = setting(30.0, seconds(0.5, 86400))
@@ -357,6 +368,11 @@ class Settings:
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     task_modules: tuple[str, ...] = setting(("tasks",), modules)
     """The names of the modules of each app that declare tasks."""
+    shards: tuple[str, ...] = setting((), aliases)
+    """The databases that share the jobs, by their aliases; empty: only the ones that tasks and TASKS name."""
+    replicas: Mapping[str, str] = setting({}, by_name(alias, "aliases", '{"default": "replica"}'))
+    """The alias of the replica that pages of the admin read from if they only read, by the alias of its
+    primary."""
     setup: str | None = setting(None, or_none(path))
     """The path of what sets up Django in worker processes; None: what `worker.spawn` finds."""
     before_enqueue: tuple[str, ...] = setting((), paths("shop.hooks.note_tenant"))

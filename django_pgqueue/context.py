@@ -1,7 +1,7 @@
-"""What travels from an enqueue to the run of its job: the language, the trace, the user, context variables.
+"""What travels from an enqueue to the run of its job: language, trace, user, tenant, context variables.
 
-``capture`` collects what the setting CONTEXT names, as JSON, and ``restored`` sets it around the task. What a
-job enqueues carries it on. A call that has nothing of this stores nothing.
+``capture`` collects the tenant and what the setting CONTEXT names, as JSON, and ``restored`` sets it around
+the task. What a job enqueues carries it on. A call that has nothing of this stores nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from django.utils import translation
 from . import conf
 from .conf import BUILT_IN
 from .encoding import encode_context
+from .tasks.options import tenant as checked_tenant
 from .telemetry import tracing
 
-__all__ = ["acting_as", "capture", "restored", "user_from", "variable"]
+__all__ = ["acting_as", "capture", "current_tenant", "for_tenant", "restored", "user_from", "variable"]
 
 # A callable, so that a request whose view enqueues nothing reads neither the session nor the user.
 _USER: ContextVar[Callable[[], Any] | None] = ContextVar("django_pgqueue.user", default=None)
+_TENANT: ContextVar[str | None] = ContextVar("django_pgqueue.tenant", default=None)
 
 
 def acting_as(user: Any, /) -> AbstractContextManager[None]:
@@ -45,6 +47,24 @@ def user_from(get_user: Callable[[], Any], /) -> Iterator[None]:
         _USER.reset(token)
 
 
+@contextmanager
+def for_tenant(tenant: str | None, /) -> Iterator[None]:
+    """Enqueue the jobs of this block for `tenant`; None: for no tenant. Raise InvalidTask for a bad name.
+
+    ``task.using(tenant=...)`` takes its place. A job passes its tenant to the jobs that it enqueues.
+    """
+    token = _TENANT.set(None if tenant is None else checked_tenant("tenant", tenant))
+    try:
+        yield
+    finally:
+        _TENANT.reset(token)
+
+
+def current_tenant() -> str | None:
+    """Return the tenant for which this code enqueues: that of `for_tenant`, or of the running job."""
+    return _TENANT.get()
+
+
 def capture() -> str | None:
     """Return the context of this code as JSON; None if there is nothing to carry.
 
@@ -56,6 +76,8 @@ def capture() -> str | None:
     values = {path: value for path, each in _variables(names) if (value := each.get(_UNSET)) is not _UNSET}
     if values:
         context["vars"] = values
+    if (tenant := _TENANT.get()) is not None:
+        context["tenant"] = tenant
     return encode_context(context) if context else None
 
 
@@ -65,6 +87,7 @@ def restored(context: Mapping[str, Any]) -> Iterator[None]:
     if "user" in context:
         user = context["user"]
         _USER.set(lambda: user)
+    _TENANT.set(context.get("tenant"))
     if "trace" in context:
         tracing.CARRIER.set(context["trace"])
     for path, value in context.get("vars", {}).items():

@@ -13,6 +13,7 @@ import enum
 import json
 import math
 import pathlib
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -191,6 +192,21 @@ def load(text: str | bytes) -> Any:
 
 def _whole(digits: str) -> int | str:
     return int(digits) if len(digits) <= MOST_DIGITS else f"<a number with {len(digits):,} digits>"
+
+
+def meanings(text: str) -> list[Any]:
+    """Return what a text may mean that a user compares with JSON: a text in quotation marks; else the number,
+    true, false or null that it is, and itself, which comes last. Lists and objects are not compared, because
+    parts of them may be redacted.
+    """
+    try:
+        found = json.loads(text)
+        encode_result(found, sys.maxsize)
+    except ValueError:  # also of what PostgreSQL cannot store, and so is nowhere
+        return [text]
+    if isinstance(found, str):
+        return [found]
+    return [text] if isinstance(found, (list, dict)) else [found, text]
 
 
 def whole_number(text: str, least: int = 0, most: int = MAX_BIGINT) -> int | None:

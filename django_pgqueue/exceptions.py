@@ -14,7 +14,10 @@ from django.utils import timezone
 
 
 class PgQueueError(Exception):
-    """The base class of the errors of this package."""
+    """The base class of the errors of this package. The first argument is the message."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class UnknownTask(PgQueueError, LookupError):
@@ -46,8 +49,16 @@ class JobExists(PgQueueError):
         super().__init__(message, job_id)
         self.job_id = job_id
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+
+class ShardsFailed(PgQueueError):
+    """Some shards did not take a change of `on_shards`, and the others have committed it. Repeat it.
+
+    `done` has what the change returned, and `failed` why it failed, both by the alias of the shard.
+    """
+
+    def __init__(self, message: str, done: dict[str, Any], failed: dict[str, str]) -> None:
+        super().__init__(message, done, failed)
+        self.done, self.failed = done, failed
 
 
 class JobControl(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
@@ -123,8 +124,12 @@ MOST_BYTES = 64 * 2**10
 _LONGEST_CHAIN = 10
 
 
+#: What the lines begin with that this thread logs, such as the shard that it serves.
+log_prefix: ContextVar[str] = ContextVar("log_prefix", default="")
+
+
 def get_logger(name: str) -> logging.Logger:
-    """Return a logger whose records have no control characters in their lines."""
+    """Return a logger whose records have no control characters in their lines, and begin with the prefix."""
     logger = logging.getLogger(name)
     logger.addFilter(_write_out)
     return logger
@@ -132,6 +137,8 @@ def get_logger(name: str) -> logging.Logger:
 
 def _write_out(record: logging.LogRecord) -> bool:
     """Write out the control characters in the arguments of a record, and in the exception that it shows."""
+    if prefix := log_prefix.get():
+        record.msg = f"{prefix.replace('%', '%%') if record.args else prefix}{record.msg}"
     if isinstance(record.args, tuple):
         record.args = tuple(map(_written_out, record.args))
     elif record.args:

@@ -16,7 +16,7 @@ class JobFilter(logging.Filter):
     """Adds ``job_id``, ``task_path``, ``queue_name`` and ``attempt`` to each record. Add it to handlers.
 
     Records that no job has emitted get ``nothing`` instead. Values that a record has already are kept, such
-    as those of the line about the end of a job.
+    as the ones of the line about the end of a job.
     """
 
     def __init__(self, nothing: Any = "-") -> None:

@@ -4,8 +4,8 @@ All figures are read from the database at each scrape, so it does not matter whi
 many there are: scrape one of them. Counters and histograms come from totals that only grow
 (``monitoring.spans``).
 
-A database that does not answer within a second has ``pgqueue_up`` 0 and no other figures. Those of the other
-databases are not affected.
+A database that does not answer within a second has ``pgqueue_up`` 0 and no other figures. The figures of the
+other databases are not affected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
@@ -23,6 +23,7 @@ from prometheus_client.core import HistogramMetricFamily as Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from . import conf
 from .checks.tasks import queue_databases
 from .formatting import get_logger
 from .models import Queue
@@ -30,6 +31,7 @@ from .models.statistics import HISTOGRAM_BOUNDS
 from .monitoring.depth import STATES, Depth, Flow, depths, flows
 from .monitoring.spans import OUTCOMES, Figures, totals
 from .monitoring.workers import Crew, Vital, scale_hint
+from .postgres.ask import SECONDS, ask_all
 from .postgres.timeout import TimeLimitReached, time_limit
 
 __all__ = ["PgQueueCollector", "registry"]
@@ -45,7 +47,7 @@ _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "up": (Gauge, "Whether the database of the queue answered.", ()),
     "scrape_duration_seconds": (Gauge, "How long it took to read these figures.", ()),
     "jobs": (
-        Gauge, f"Live jobs, by state. Counts above {MOST} are those of the last minute.", ("queue", "state"),
+        Gauge, f"Live jobs, by state. Counts above {MOST} are from the last minute.", ("queue", "state"),
     ),
     "oldest_ready_age_seconds": (
         Gauge, "How long the oldest job that a worker may claim has been due; 0 if there is none.",
@@ -69,7 +71,7 @@ _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
 class PgQueueCollector(Collector):
     """Yields the figures of these databases; by default, of all that jobs go to.
 
-    Register it in a registry of its own (``registry``), or with those of your project.
+    Register it in a registry of its own (``registry``), or with the metrics of your project.
     """
 
     def __init__(self, databases: Collection[str] | None = None) -> None:
@@ -85,26 +87,49 @@ class PgQueueCollector(Collector):
             name: family(f"pgqueue_{name}", text, labels=["database", *labels])
             for name, (family, text, labels) in _FAMILIES.items()
         }
-        for alias in sorted(queue_databases() if self._databases is None else self._databases):
+        aliases = sorted(queue_databases() if self._databases is None else self._databases)
+        several = [alias for alias in aliases if alias in conf.current().shards]
+        several = several if len(several) > 1 else []
+        shards = ask_all(several, _read)
+        for alias in aliases:
             began = perf_counter()
+            found = shards.given.get(alias)
             try:
-                with time_limit(alias, PATIENCE):
-                    every, crew = totals(alias), Crew(alias)
-                    # Queues without live jobs have zeros: their series must not end.
-                    names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
-                    found = depths(alias, names.union(total.queue_name for total in every), MOST)
-                    counted = flows(alias)
-                    wanted = {row.queue_name: row.slots for row in scale_hint(alias).queues}
-                _add_database(families, alias, found, counted, crew, every)
-                for name in {*found, *wanted}:
-                    families["wanted_slots"].add_metric([alias, name], wanted.get(name, 0.0))
-                is_up = 1
+                if alias not in shards.failed:
+                    found = found or _read(alias)
             except (Error, TimeLimitReached) as error:
-                logger.warning("no metrics of the database %r: %s", alias, error or "it took too long")
-                is_up = 0
-            families["up"].add_metric([alias], is_up)
-            families["scrape_duration_seconds"].add_metric([alias], perf_counter() - began)
+                shards.failed[alias] = str(error) or "it took too long"
+            if found is None:
+                logger.warning("no metrics of the database %r: %s", alias, shards.failed[alias])
+            else:
+                _add_database(families, alias, found)
+            families["up"].add_metric([alias], int(found is not None))
+            took = perf_counter() - began if alias not in several else found.seconds if found else SECONDS
+            families["scrape_duration_seconds"].add_metric([alias], took)
         yield from families.values()
+
+
+class _Read(NamedTuple):
+    """What was read in a database."""
+
+    depths: dict[str, Depth]
+    flows: dict[str, Flow]
+    crew: Crew
+    totals: Sequence[Figures]
+    wanted: dict[str, float]
+    seconds: float  # how long that took
+
+
+def _read(alias: str) -> _Read:
+    began = perf_counter()
+    with time_limit(alias, PATIENCE):
+        every, crew = totals(alias), Crew(alias)
+        # Queues without live jobs have zeros: their series must not end.
+        names = {*Queue.objects.using(alias).values_list("pk", flat=True)}
+        found = depths(alias, names.union(total.queue_name for total in every), MOST)
+        counted = flows(alias)
+        wanted = {row.queue_name: row.slots for row in scale_hint(alias).queues}
+    return _Read(found, counted, crew, every, wanted, perf_counter() - began)
 
 
 def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
@@ -114,15 +139,9 @@ def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
     return found
 
 
-def _add_database(
-    families: dict[str, Any],
-    alias: str,
-    found: dict[str, Depth],
-    counted: dict[str, Flow],
-    crew: Crew,
-    every: Sequence[Figures],
-) -> None:
+def _add_database(families: dict[str, Any], alias: str, read: _Read) -> None:
     """Add the samples of a database."""
+    found, counted, crew, every, wanted, _seconds = read
 
     def add(name: str, value: float, *labels: str) -> None:
         families[name].add_metric([alias, *labels], value)
@@ -137,6 +156,8 @@ def _add_database(
         add("longest_running_age_seconds", depth.longest_running, name)
         add("queue_paused", int(depth.is_paused), name)
         add("queue_workers", crew.serving(name), name)
+    for name in {*found, *wanted}:
+        add("wanted_slots", wanted.get(name, 0.0), name)
     for vital in Vital:
         add("workers", crew.count(vital), vital.value)
     add("slots", crew.slots)

@@ -33,7 +33,7 @@ SQL_FOLDER = Path(__file__).parent / "sql"
 # its tables whatever the caller's path is, so the path is set to the one schema where the objects are
 # created, and restored afterwards, because the rest of a migration may rely on it.
 #
-# The bodies are not checked then, so that a function may stand before those that it calls.
+# The bodies are not checked then, so that a function may stand before functions that it calls.
 _ENTER = (
     "SELECT set_config('pgqueue.search_path', current_setting('search_path'), true),"
     " set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true),"
@@ -71,8 +71,8 @@ _OLDEST = """
     ORDER BY xact_start LIMIT 3
 """
 
-#: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for those of ``gone``. A job keeps them
-#: when it moves to history and back. Migrations rely on this list: a later one needs a list of its own.
+#: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for the columns of ``gone``. A job keeps
+#: them when it moves to history and back. Migrations rely on this list: a later one needs a list of its own.
 _UNCHANGED = (
     "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at",
     "max_attempts", "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope",

@@ -25,7 +25,7 @@ from .encoding import TOO_DEEP
 from .exceptions import UnknownTask
 from .formatting import get_logger
 from .redaction_rules import DEFAULT_NAMES, Rules
-from .tasks.paths import import_task
+from .tasks.paths import HAND_OVER, import_task
 from .tasks.signatures import parameters_of_call
 
 __all__ = [
@@ -68,7 +68,15 @@ def redact(value: Any, task_path: str = "") -> Any:
 def redact_call(
     args: Sequence[Any], kwargs: Mapping[str, Any], task_path: str
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a call as they may be shown. Positional ones are named if the task is known."""
+    """Return the arguments of a call as they may be shown. Positional ones are named if the task is known.
+    The arguments of a call on its way to another database are redacted as they will be there.
+    """
+    if task_path == HAND_OVER and len(args) > 1 and isinstance(call := args[1], dict):
+        path, options = str(call.get("task_path")), redact(call.get("options"))
+        inner = redact_call(call.get("args") or [], call.get("kwargs") or {}, path)
+        return [args[0], {**call, "args": inner[0], "kwargs": inner[1], "options": options}, *args[2:]], {
+            **kwargs
+        }
     rules, names = conf.current().redact, names_of_call(task_path) if args else Names()
     try:
         if rules.function:
@@ -140,7 +148,7 @@ def _names(func: Callable[..., Any], takes_context: bool) -> Names:
 
 
 def _by_rules(value: Any, rules: Rules, names: Names | None = None) -> Any:
-    """Redact by names and patterns. ``names``: those of the numbers that are the keys of ``value``."""
+    """Redact by names and patterns. ``names``: the names of the numbers that are the keys of ``value``."""
     if isinstance(value, Mapping):
         shown = {}
         for key, each in value.items():

@@ -25,6 +25,7 @@ from .checks.tasks import queue_databases
 from .formatting import plain
 from .monitoring import health as figures
 from .monitoring.workers import scale_hint
+from .postgres.ask import ask_all
 
 __all__ = ["health", "may_monitor", "metrics", "scale"]
 
@@ -66,7 +67,10 @@ def health(request: HttpRequest) -> HttpResponse:
     databases = sorted(alias for alias in queue_databases() if alias in wanted or not wanted)
     if unknown := set(wanted).difference(databases):
         return HttpResponse(f"No jobs go to the database {min(unknown)!r}.\n", _PLAIN, status=404)
-    found = [figures.health(alias, queues) for alias in databases]
+    shards = [alias for alias in databases if alias in conf.current().shards]
+    answers = ask_all(shards if len(shards) > 1 else (), lambda alias: figures.health(alias, queues))
+    answers.given.update({alias: figures.unreadable(alias) for alias in answers.failed})
+    found = [answers.given.get(alias) or figures.health(alias, queues) for alias in databases]
     text = "".join(f"{each.database}: {plain(each.probe_line)}\n" for each in found)
     is_healthy = all(each.is_healthy for each in found)
     return HttpResponse(text, content_type=_PLAIN, status=200 if is_healthy else 503)
@@ -78,18 +82,22 @@ def scale(request: HttpRequest) -> HttpResponse:
     """Return how many slots the jobs of a database want now, as JSON with ``slots`` and ``queues``.
 
     ``?queue=mail`` limits it to a queue; it may be repeated. ``?database=other`` names another database than
-    ``default``. ``?drain_within=30`` is in seconds.
+    ``default``, or one of the shards. Without it, the jobs of all shards that answer count.
+    ``?drain_within=30`` is in seconds.
     """
     if not may_monitor(request):
         return _refusal()
-    alias = request.GET.get("database", DEFAULT_DB_ALIAS)
-    if alias not in queue_databases():
+    shards, alias = conf.current().shards, request.GET.get("database", "")
+    if not alias and len(shards) < 2:
+        alias = DEFAULT_DB_ALIAS
+    if alias and alias not in queue_databases():
         return HttpResponse(f"No jobs go to the database {alias!r}.\n", _PLAIN, status=404)
     within = request.GET.get("drain_within", "60")
     if not (within.isdecimal() and 0 < int(within) <= 86_400):
         return HttpResponse("drain_within must be a number of seconds, 1 to 86400.\n", _PLAIN, status=400)
-    hint = scale_hint(alias, request.GET.getlist("queue"), drain_within=int(within))
-    return JsonResponse({"slots": hint.slots, "queues": [row._asdict() for row in hint.queues]})
+    hint = scale_hint(alias or shards, request.GET.getlist("queue"), drain_within=int(within))
+    document = {"slots": hint.slots, "queues": [row._asdict() for row in hint.queues]}
+    return JsonResponse(document | ({"unanswered": hint.failed} if hint.failed else {}))
 
 
 def _refusal() -> HttpResponse:

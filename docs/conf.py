@@ -76,7 +76,10 @@ nitpick_ignore_regex = [
         "py:.*",
         r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Limit|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator|StepFunction|_StepMaker)",
     ),
-    ("py:.*", r"(.*\.)?(After|BatchLike|IfFailed|JobQuerySet|JobBatch|Progress|current\.T|Tracked)"),
+    (
+        "py:.*",
+        r"(.*\.)?(After|BatchLike|IfFailed|JobQuerySet|JobBatch|Progress|current\.T|limits\.T|Tracked)",
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ from sphinx.errors import ExtensionError
 #: Pages, and the words that lead to them. The text of the page has each word, too.
 WORDS = {
     "explanation/performance": "benchmark",
+    "explanation/scaling": "Kafka, scaling",
     "howto/admin": "dashboard",
     "howto/alerts": "alert",
     "howto/async": "async, asyncio",
@@ -24,11 +25,13 @@ WORDS = {
     "howto/autoscaling": "autoscaling, HPA, KEDA",
     "howto/celery": "Celery, Flower",
     "howto/change": "cancel, revoke",
+    "howto/citus": "Citus, PgDog",
     "howto/concurrency": "concurrency, lock, mutex",
     "howto/deployment": "Docker, Kubernetes, systemd",
     "howto/enqueue": "countdown, delay, eta, priority",
     "howto/failures": "dead letter",
     "howto/fairness": "multi-tenant",
+    "howto/high-availability": "failover, Patroni, replica",
     "howto/idempotency": "idempotent",
     "howto/managed": "Aurora, Heroku, RDS, Supabase",
     "howto/monitoring": "Grafana, metrics, Prometheus",

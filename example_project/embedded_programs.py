@@ -15,8 +15,10 @@ import os
 import pwd
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 ROOTS_OWN = Path("/var/lib/dj-pgqueue")
 
@@ -25,11 +27,16 @@ class EmbeddedServerError(Exception):
     """The server cannot be found, started or stopped. The message says why and what to do."""
 
 
-def run(program: str, *arguments: str) -> str:
-    """Run a program of PostgreSQL and return its output. If it fails, raise EmbeddedServerError with its
-    output.
+def run(program: str, *arguments: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Run a program of PostgreSQL, with the variables `env`, and return its output. If it fails, raise
+    EmbeddedServerError with its output.
     """
-    return _run([str(_programs(_installed()) / program), *arguments])
+    return _run([str(programs() / program), *arguments], env)
+
+
+def programs() -> Path:
+    """Return the folder of the programs."""
+    return _programs(_installed())
 
 
 def give_to_server(path: Path) -> None:
@@ -61,12 +68,12 @@ def _server_user() -> pwd.struct_passwd | None:
     raise EmbeddedServerError("PostgreSQL does not run as root, and there is no user postgres or nobody.")
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], env: Mapping[str, str] = MappingProxyType({})) -> str:
     user = _server_user()
     done = subprocess.run(
         command,
         cwd="/",
-        env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+        env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

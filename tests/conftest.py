@@ -22,7 +22,7 @@ from tests.settings import databases
 from tests.support.everything_pooled import leftovers_found, skip_what_needs_a_session
 from tests.support.loggers import LoggersKept
 from tests.support.servers import kept_cluster, remove_cluster
-from tests.support.sessions import connect, one, settled_server  # noqa: F401 - fixtures for all tests
+from tests.support.sessions import connect, one, session, sessions, settled_server  # noqa: F401 - for all tests
 from tests.support.wording import wording  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -48,6 +48,7 @@ from tests.support.factories import (
     ScheduleFactory,
     WorkerFactory,
 )
+from tests.support.jobs import next_id
 
 MODELS = list(apps.get_app_config("django_pgqueue").get_models())
 FORMATS = ["json", "jsonl", "xml"]
@@ -122,13 +123,6 @@ def dump(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return dump
-
-
-def next_id() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
-        (found,) = cursor.fetchone()
-    return int(found)
 
 
 def load(path: str) -> None:

@@ -6,18 +6,33 @@ from importlib import import_module
 
 from .contract import Contestant
 
-__all__ = ["FLOORS", "MORE_PEERS", "OURS", "OURS_AGAIN", "PEERS", "load"]
+__all__ = ["FLOORS", "OURS", "OURS_AGAIN", "OURS_BEST", "PEERS", "load"]
 
 OURS = "django_pgqueue"
+OURS_BEST = f"{OURS}-best"
 
 #: Our queue once more, in a second database, for scenarios that need one.
-OURS_AGAIN = "django_pgqueue-2"
+OURS_AGAIN = f"{OURS}-2"
 
-#: The peers of the default set.
-PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "django-tasks-db-0", "celery")
-
-#: The peers that ``--full`` adds.
-MORE_PEERS = ("django-ox", "oban", "awa")
+#: What we are compared with. River has a client for Python, ``riverqueue``, but it only inserts jobs: its
+#: workers are programs in Go, so it does not take part.
+PEERS = (
+    OURS_BEST,
+    "pgqueuer",
+    "pgqueuer-best",
+    "procrastinate",
+    "procrastinate-best",
+    "django-tasks-db",
+    "django-tasks-db-best",
+    "celery",
+    "celery-best",
+    "oban",
+    "oban-best",
+    "django-ox",
+    "django-ox-best",
+    "awa",
+    "awa-best",
+)
 
 #: What is measured without a queue.
 FLOORS = (
@@ -33,23 +48,29 @@ FLOORS = (
 _MODULES = {
     OURS: "ours:Ours",
     OURS_AGAIN: "ours:OursAgain",
+    OURS_BEST: "ours:OursBest",
     "awa": "awa:Awa",
+    "awa-best": "awa:AwaBest",
+    "celery": "celery:Celery",
+    "celery-best": "celery:CeleryBest",
+    "django-ox": "django_ox:DjangoOx",
+    "django-ox-best": "django_ox:DjangoOxBest",
+    "django-tasks-db": "django_tasks_db:DjangoTasksDb",
+    "django-tasks-db-best": "django_tasks_db:DjangoTasksDbBest",
+    "oban": "oban:Oban",
+    "oban-best": "oban:ObanBest",
+    "pgqueuer": "pgqueuer:PgQueuer",
+    "pgqueuer-best": "pgqueuer:PgQueuerBest",
+    "procrastinate": "procrastinate:Procrastinate",
+    "procrastinate-best": "procrastinate:ProcrastinateBest",
     "bare-notify": "bare_notify:BareNotify",
     "bare-sql": "bare_sql:BareSql",
-    "celery": "celery:Celery",
     "create": "enqueueing:Create",
     "create-in-transaction": "enqueueing:CreateInTransaction",
     "create-over-connections": "enqueueing:CreateOverConnections",
-    "django-ox": "django_ox:DjangoOx",
-    "django-tasks-db": "django_tasks_db:DjangoTasksDb",
-    "django-tasks-db-0": "django_tasks_db:DjangoTasksDbBusy",
     "in-transaction": "enqueueing:EnqueueInTransaction",
     "loops": "loops:Loops",
-    "oban": "oban:Oban",
     "over-connections": "enqueueing:EnqueueOverConnections",
-    "pgqueuer-100": "pgqueuer:PgQueuer100",
-    "pgqueuer-1000": "pgqueuer:PgQueuer1000",
-    "procrastinate": "procrastinate:Procrastinate",
     "unnest": "enqueueing:Unnest",
 }
 

@@ -11,9 +11,9 @@ from .contract import database_url
 from .ours import Ours, set_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import psycopg
+
+    from .contract import Kind
 
 __all__ = ["BATCH", "BareClaim", "BareSql", "open_session"]
 
@@ -24,12 +24,12 @@ class BareSql(Ours):
     """No job threads, no policies, no signals, no log: two statements for each batch of 500 jobs."""
 
     name = "bare-sql"
-    pace = 25_000
+    pace = 45_000
     scenarios = frozenset({"drain"})
 
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        """Run the loop in each process."""
-        return [[*self.program(), "work", str(threads)] for _ in range(processes)]
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run the loop in one process."""
+        return self.working(1, 1)
 
     def work(self, threads: int) -> None:
         """Claim and finish until SIGTERM. Only the commit of a finish waits for the disk."""

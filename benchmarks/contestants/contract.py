@@ -9,6 +9,10 @@ Every contestant runs the same kinds of jobs:
     noop      does nothing, and leaves a mark (``marks.mark()``)
     insert    inserts one row into the table ``note`` as users of this queue would, then leaves a mark
     stamp     gets a number, and records when it started (``marks.stamp(number)``), then leaves a mark
+    wait      waits for some milliseconds (``marks.wait()``, or ``marks.a_wait()`` if it is a coroutine)
+
+Most queues take part twice: with their defaults, as one starts them after the first page of their
+documentation, and in the best configuration that the documentation describes (``NAME-best``).
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotTakePartError", "Contestant", "Kind", "database_url"]
 
-Kind = Literal["noop", "insert", "stamp"]
+Kind = Literal["noop", "insert", "stamp", "wait"]
 
 #: The table that ``insert`` writes to, in each contestant's database.
 NOTE = "CREATE TABLE note (id bigserial PRIMARY KEY, text text NOT NULL)"
@@ -39,19 +43,27 @@ class Contestant:
 
     name: ClassVar[str]
     """As it is shown and chosen (``--peer``). Its module is found in ``contestants/__init__.py``."""
+    configuration: ClassVar[str] = ""
+    """In words, for the tables: how it differs from the defaults of the queue."""
     requirements: ClassVar[tuple[str, ...]] = ()
     """The packages of its environment, with pinned versions. Empty: it runs in the benchmark's own."""
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables for all its processes."""
     scenarios: ClassVar[frozenset[str]] = frozenset(
-        {"drain", "inserts", "latency", "enqueue", "bulk", "finished", "snapshot"}
+        {"drain", "inserts", "latency", "producers", "bulk", "history"}
     )
     """The scenarios that it takes part in."""
     pace: ClassVar[int]
     """About how many no-op jobs one of its processes runs in a second here: how many jobs a run needs."""
     insert_pace: ClassVar[int] = 250
-    """The same for jobs that insert a row, with 4 threads."""
+    """The same for jobs that insert a row."""
+    wait_pace: ClassVar[int] = 0
+    """The same for jobs of the kind ``wait``, whose length is not counted. 0: as for no-op jobs."""
+    slots: ClassVar[int]
+    """How many ``wait`` jobs it runs at the same time."""
 
+    starting: ClassVar[float] = 0.2
+    """Which part of the jobs of a run is not measured, because not all of its processes have started."""
     unfinished: ClassVar[str] = ""
     """A query for the number of jobs that are not finished. Empty if its queue is not in PostgreSQL."""
     clear: ClassVar[str] = ""
@@ -67,6 +79,10 @@ class Contestant:
         ``CannotTakePartError`` if a program is missing.
         """
         yield {}
+
+    def service(self) -> str:
+        """Return the name and version of what it needs besides PostgreSQL."""
+        return ""
 
     def prepare(self) -> None:
         """Create the queue's tables in the empty database."""
@@ -89,17 +105,38 @@ class Contestant:
         raise NotImplementedError
         yield  # type: ignore[unreachable]
 
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        """Return the commands that together run ``processes`` worker processes.
+    def preload(self) -> None:
+        """Import what ``putting`` needs, before the processes are forked that enqueue at the same time."""
 
-        Without this method, ``work`` is called in each of them. ``options`` are those of the queue's own
-        command, for the scenarios that only our queue runs.
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Return the commands of the workers of this configuration, for jobs of this kind.
+
+        Without this method, ``work`` is called with the number of jobs at a time, in one process.
         """
-        return [[*self.program(), "work", str(threads)] for _ in range(processes)]
+        return self.working(1, self.slots)
 
-    def work(self, threads: int) -> None:
-        """Run jobs in this process, ``threads`` at a time, until SIGTERM."""
+    def working(self, processes: int, slots: int) -> list[list[str]]:
+        """Return commands that call ``work`` in so many processes."""
+        return [[*self.program(), "work", str(slots)]] * processes
+
+    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
+        """Return the commands of so many worker processes, for the scenarios that only our queue runs.
+
+        ``options`` are those of its command.
+        """
+        return self.working(processes, threads)
+
+    def work(self, slots: int) -> None:
+        """Run jobs in this process, ``slots`` at a time, until SIGTERM."""
         raise NotImplementedError
+
+    def jobs(self, seconds: float, length: float = 0) -> int:
+        """Return how many jobs of this length (milliseconds) its workers run in this time, at least."""
+        seconds *= 0.8 / (1 - self.starting)
+        if not length:
+            return int(self.pace * seconds)
+        rate = min(self.wait_pace or self.pace, self.slots / length * 1e3)
+        return max(3, round(rate * seconds / self.slots)) * self.slots
 
     def program(self) -> list[str]:
         """Return the beginning of a command that calls a method of this class."""

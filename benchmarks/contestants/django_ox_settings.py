@@ -1,7 +1,4 @@
-"""Django settings for django-ox.
-
-``CONN_MAX_AGE`` is what its worker advises for PostgreSQL: without it, it opens a connection for each task.
-"""
+"""Django settings for django-ox. ``CONN_MAX_AGE`` comes from the environment."""
 
 from __future__ import annotations
 
@@ -23,6 +20,6 @@ DATABASES = {
         "USER": unquote(_url.username or ""),
         "PASSWORD": unquote(_url.password or ""),
         "NAME": _url.path[1:],
-        "CONN_MAX_AGE": 600,
+        "CONN_MAX_AGE": int(os.environ.get("CONN_MAX_AGE", "0")),
     }
 }

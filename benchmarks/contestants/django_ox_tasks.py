@@ -26,3 +26,9 @@ def stamp(number: int) -> None:
     """Record when the job started."""
     marks.stamp(number)
     marks.mark()
+
+
+@task
+def wait() -> None:
+    """Wait as long as the benchmark says."""
+    marks.wait()

@@ -9,26 +9,19 @@ from typing import TYPE_CHECKING, Any
 from .contract import Contestant, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-__all__ = ["DjangoTasksDb", "DjangoTasksDbBusy"]
+__all__ = ["DjangoTasksDb", "DjangoTasksDbBest"]
 
 TABLE = "django_tasks_database_dbtaskresult"
+COMMAND = (sys.executable, "-m", "django", "db_worker")
 
 
 class DjangoTasksDb(Contestant):
     """``task.enqueue()`` and ``manage.py db_worker``.
 
-    Django 6.0 is the newest version that it declares to support. Its documentation gives no advice on
-    throughput, so these are our choices, to its advantage:
-
-    - A worker runs one job at a time, in one thread. Where others run several threads, it runs as many
-      commands.
-    - ``CONN_MAX_AGE = None``: persistent connections, as Django's documentation describes them. The worker
-      closes expired connections before and after each job. With Django's default, 0, it opens a new one
-      each time, and is four times slower.
-    - It logs nothing, and a worker does not wait for a random time before it starts.
-    - ``--interval`` has its default: an idle worker looks for jobs once every second.
+    Django 6.0 is the newest version that it declares to support. An idle worker looks for jobs once every
+    second, and a job opens a connection (``CONN_MAX_AGE = 0``), as does each look of the worker.
     """
 
     name = "django-tasks-db"
@@ -38,12 +31,11 @@ class DjangoTasksDb(Contestant):
         "django-environ==0.14.0",
         "psycopg[binary]==3.3.9",
     )
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "benchmarks.contestants.django_tasks_db_project.settings",
-        "CONN_MAX_AGE": "None",
-    }
-    pace = 450
-    insert_pace = 500
+    configuration = "1 job at a time"
+    environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.contestants.django_tasks_db_project.settings"}
+    pace = 120
+    insert_pace = 120
+    slots = 1
     # No index helps to find the jobs that are running, so this takes about 70 ms beside a million finished
     # ones. A drain asks only after the last job has left its mark.
     unfinished = f"SELECT count(*) FROM {TABLE} WHERE status IN ('READY', 'RUNNING')"
@@ -91,21 +83,40 @@ class DjangoTasksDb(Contestant):
         connection.ensure_connection()
         yield (lambda number: task.enqueue(number)) if kind == "stamp" else lambda number: task.enqueue()
 
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
+    def preload(self) -> None:
+        """Set Django up."""
+        set_up()
+        from .django_tasks_db_project.tasks import KINDS  # noqa: F401
+
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run one command without options."""
+        return [[*COMMAND]]
+
+
+class DjangoTasksDbBest(DjangoTasksDb):
+    """Connections are kept, and several workers run.
+
+    Its documentation gives no advice on throughput, so these are our choices, to its advantage:
+
+    - ``CONN_MAX_AGE = None``: persistent connections, as Django's documentation describes them. The worker
+      closes expired connections before and after each job.
+    - A worker runs one job at a time, in one thread, so several commands run: a process for each core for
+      no-op jobs, four for inserts, and eight for jobs that wait.
+    - It logs nothing, and a worker does not wait for a random time before it starts.
+    """
+
+    name = "django-tasks-db-best"
+    configuration = "2 commands (4 for inserts, 8 for jobs that wait), `CONN_MAX_AGE = None`"
+    environment = {**DjangoTasksDb.environment, "CONN_MAX_AGE": "None"}
+    pace = 800
+    insert_pace = 600
+    slots = 8
+    starting = 0.6
+
+    def workers(self, kind: Kind) -> list[list[str]]:
         """Run one command for each job that may run at the same time."""
-        command = [sys.executable, "-m", "django", "db_worker", "--verbosity", "0", "--no-startup-delay"]
-        return [[*command, *options] for _ in range(processes * threads)]
-
-
-class DjangoTasksDbBusy(DjangoTasksDb):
-    """The smallest interval: an idle worker looks for jobs all the time, and keeps one processor busy."""
-
-    name = "django-tasks-db-0"
-    scenarios = frozenset({"latency"})
-
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        """Run the same commands without a pause."""
-        return super().commands(processes, threads, ("--interval", "0", *options))
+        count = {"insert": 4, "wait": self.slots}.get(kind, 2)
+        return [[*COMMAND, "--verbosity", "0", "--no-startup-delay"]] * count
 
 
 def set_up() -> None:

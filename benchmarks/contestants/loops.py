@@ -13,6 +13,7 @@ from .ours import Ours, set_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from .contract import Kind
 
 __all__ = ["Loops"]
 
@@ -41,6 +42,10 @@ class Loops(Ours):
 
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO to_insert VALUES (%s)", [jobs])
+
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run as many threads as the default worker."""
+        return self.commands(1, self.slots, ())
 
     def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
         """Run the loops, each process with its share of the rows."""

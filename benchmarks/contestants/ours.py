@@ -1,4 +1,4 @@
-"""This project's queue, with its default settings."""
+"""This project's queue, with its defaults, and as its page about sizing advises."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from .contract import Contestant, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Ours", "OursAgain", "set_up"]
+__all__ = ["Ours", "OursAgain", "OursBest", "set_up"]
 
 
 class Ours(Contestant):
     """``enqueue``, ``enqueue_many`` and ``manage.py runqueueworker``."""
 
     name = "django_pgqueue"
+    configuration = "4 threads"
     environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
-    pace = 30_000
+    pace = 45_000
     insert_pace = 4_000
+    wait_pace = 15_000
+    slots = 4
+    scenarios = Contestant.scenarios | {"enqueue"}
     unfinished = "SELECT count(*) FROM pgqueue_job_live"
     clear = "TRUNCATE pgqueue_job, pgqueue_stat, pgqueue_worker"
     finished = """
@@ -37,6 +41,15 @@ class Ours(Contestant):
 
         set_up()
         call_command("migrate", verbosity=0)
+
+    def preload(self) -> None:
+        """Set Django up."""
+        set_up()
+        from benchmarks import tasks  # noqa: F401
+
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run one worker command without options."""
+        return [[sys.executable, "-m", "django", "runqueueworker"]]
 
     def fill(self, kind: str, jobs: int, **options: Any) -> None:
         """Enqueue with ``enqueue_many``."""
@@ -63,6 +76,24 @@ class Ours(Contestant):
         """Run one worker command."""
         counts = ("--processes", str(processes), "--threads", str(threads))
         return [[sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *counts, *options]]
+
+
+class OursBest(Ours):
+    """A process for each CPU, and slots for async jobs, as PgQueuer, Oban and Awa run coroutines only."""
+
+    name = "django_pgqueue-best"
+    configuration = "2 processes of 4 threads and 500 async slots; jobs that wait are coroutines"
+    pace = 70_000
+    wait_pace = 20_000
+    slots = 1_000
+
+    def fill(self, kind: str, jobs: int, **options: Any) -> None:
+        """Enqueue with ``enqueue_many``. Jobs that wait are async."""
+        super().fill("a_wait" if kind == "wait" else kind, jobs, **options)
+
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run one worker command."""
+        return self.commands(2, 4, ("--async-slots", "500"))
 
 
 class OursAgain(Ours):

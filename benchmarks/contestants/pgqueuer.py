@@ -7,14 +7,14 @@ import signal
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmarks.marks import mark, stamp
+from benchmarks.marks import a_wait, mark, stamp
 
 from .contract import Contestant, Kind, database_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator
 
-__all__ = ["PgQueuer", "PgQueuer100", "PgQueuer1000"]
+__all__ = ["PgQueuer", "PgQueuerBest"]
 
 #: Jobs for each ``enqueue()`` of many. More are not faster.
 CHUNK = 1000
@@ -32,10 +32,17 @@ class PgQueuer(Contestant):
       that is allowed, changed the rates by less than the noise.
     - ``dequeue_timeout`` keeps its default. A worker that is woken by notifications does not reach it.
     - One ``PgQueuer`` in each process. Two or three, each with its own connection, were not faster.
+    - With one process, a pool was 1 to 20 percent faster than a single connection, since a claim does not
+      wait for a finish. With two processes on two cores, a single connection was 2 to 20 percent faster.
     """
 
+    name = "pgqueuer"
+    configuration = "batches of 10 jobs, any number of coroutines"
     requirements = ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0")
-    batch_size: ClassVar[int]
+    batch_size: ClassVar[int] = 10
+    pace = 8_000
+    insert_pace = 3_000
+    slots = 2_000
     unfinished = "SELECT count(*) FROM pgqueuer"
     clear = "TRUNCATE pgqueuer, pgqueuer_log, pgqueuer_statistics"
     # A finished job leaves a row in the log for each status that it had. The log is never emptied. Workers
@@ -83,57 +90,43 @@ class PgQueuer(Contestant):
             queries = runner.run(connect())
             yield lambda number: runner.run(queries.enqueue(kind, payload(kind, number)))
 
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        """Run ``work`` in each process, and tell it how many there are."""
-        return [[*self.program(), "work", str(threads), str(processes)] for _ in range(processes)]
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run one process."""
+        return self.working(1, 10)
 
-    def work(self, threads: int, processes: int = 1) -> None:
-        """Run jobs. ``threads`` is the number of jobs that use the database at the same time."""
-        run(self._work(threads, with_pool=processes == 1))
+    def work(self, slots: int) -> None:
+        """Run jobs. ``slots`` is the number of jobs that use the database at the same time."""
+        run(self._work(slots))
 
-    async def _work(self, threads: int, with_pool: bool) -> None:
-        """Run until SIGTERM.
-
-        Its documentation recommends a pool for high throughput, and a single connection for the worker. With
-        one process, a pool was 1 to 10 percent faster with batches of 100, and up to 20 percent with 1,000,
-        since a claim does not wait for a finish. It costs 0.4 ms of latency, because a pool resets a
-        connection after each use. With two processes on two cores, a single connection was 2 to 20 percent
-        faster.
-        """
+    async def _work(self, slots: int) -> None:
+        """Run until SIGTERM."""
         import asyncpg
         import pgqueuer
 
         async with AsyncExitStack() as stack:
-            if with_pool:
-                pool = asyncpg.create_pool(database_url(), min_size=5, max_size=20)
-                manager = pgqueuer.PgQueuer.from_asyncpg_pool(await stack.enter_async_context(pool))
-            else:
-                connection = await asyncpg.connect(database_url())
-                stack.push_async_callback(connection.close)
-                manager = pgqueuer.PgQueuer.from_asyncpg_connection(connection)
-            notes = asyncpg.create_pool(database_url(), min_size=0, max_size=threads)
+            connection = await asyncpg.connect(database_url())
+            stack.push_async_callback(connection.close)
+            manager = pgqueuer.PgQueuer.from_asyncpg_connection(connection)
+            notes = asyncpg.create_pool(database_url(), min_size=0, max_size=slots)
             await stack.enter_async_context(notes)
             register(manager, notes)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.shutdown.set)
             await manager.run(batch_size=self.batch_size)
 
 
-class PgQueuer100(PgQueuer):
-    """Batches of 100 jobs."""
+class PgQueuerBest(PgQueuer):
+    """Batches of 1,000 jobs, and a process for each core."""
 
-    name = "pgqueuer-100"
-    batch_size = 100
-    pace = 27_000
-    insert_pace = 2_500
-
-
-class PgQueuer1000(PgQueuer):
-    """Batches of 1,000 jobs."""
-
-    name = "pgqueuer-1000"
+    name = "pgqueuer-best"
+    configuration = "2 processes, batches of 1,000 jobs, any number of coroutines"
     batch_size = 1000
-    pace = 32_000
+    pace = 38_000
+    wait_pace = 20_000
     insert_pace = 4_500
+
+    def workers(self, kind: Kind) -> list[list[str]]:
+        """Run two processes."""
+        return self.working(2, 5)
 
 
 def register(manager: Any, notes: Any) -> None:
@@ -150,6 +143,10 @@ def register(manager: Any, notes: Any) -> None:
         stamp(int(job.payload))
         mark()
 
+    async def run_wait(job: Any) -> None:
+        await a_wait()
+
+    manager.entrypoint("wait")(run_wait)
     manager.entrypoint("noop")(run_noop)
     manager.entrypoint("insert")(run_insert)
     manager.entrypoint("stamp")(run_stamp)

@@ -7,14 +7,18 @@ line of JSON.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from typing import Any
+import traceback
+from typing import Any, NoReturn
 
 from . import load
 
 #: Imports, and what the first statements of a session cost, are not part of the measured bulk enqueue.
 FIRST = 100
+#: The same for each process that enqueues one by one.
+FIRST_CALLS = 3
 
 
 def main(arguments: list[str]) -> None:
@@ -23,6 +27,9 @@ def main(arguments: list[str]) -> None:
     contestant = load(name)
     if verb == "work":
         contestant.work(*map(int, rest))
+        return
+    if verb == "produce":
+        _produce(contestant, int(rest[0]))
         return
     result: Any
     if verb == "put":
@@ -43,6 +50,62 @@ def main(arguments: list[str]) -> None:
             getattr(contestant, verb)()
         result = time.monotonic() - start
     print(json.dumps(result))
+
+
+def _produce(contestant: Any, producers: int) -> None:
+    """Enqueue jobs one by one in so many processes, from the first line that is read to the second.
+
+    Prints a line when all are connected, and then for each how many jobs it has enqueued in how many seconds.
+    """
+    contestant.preload()
+    ready, begin, end = os.pipe(), os.pipe(), os.pipe()
+    children = []
+    for _ in range(producers):
+        if not (child := os.fork()):
+            _produce_alone(contestant, ready[1], begin, end)
+        children.append(child)
+    answers = b""
+    while len(answers) < producers:
+        answers += os.read(ready[0], producers)
+    if b"x" in answers:
+        sys.exit("A process that enqueues has failed.")
+    print("connected", flush=True)
+    for _, writer in (begin, end):
+        sys.stdin.readline()
+        os.close(writer)  # all children read the end of the pipe at once
+    for child in children:
+        os.waitpid(child, 0)
+    print("over", flush=True)
+
+
+def _produce_alone(contestant: Any, ready: int, begin: tuple[int, int], end: tuple[int, int]) -> NoReturn:
+    os.close(begin[1])
+    os.close(end[1])
+    os.set_blocking(end[0], False)
+    try:
+        with contestant.putting("noop") as put:
+            for _ in range(FIRST_CALLS):
+                put(0)
+            os.write(ready, b".")
+            os.read(begin[0], 1)
+            start, count = time.monotonic(), 0
+            while _is_open(end[0]):
+                put(0)
+                count += 1
+            line = f"{count} {time.monotonic() - start}\n"
+            os.write(1, line.encode())  # at once, between the lines of the other processes
+    except BaseException:
+        traceback.print_exc()
+        os.write(ready, b"x")
+    finally:
+        os._exit(0)
+
+
+def _is_open(pipe: int) -> bool:
+    try:
+        return bool(os.read(pipe, 1))
+    except BlockingIOError:
+        return True
 
 
 def _put(contestant: Any, kind: str, jobs: int, pause: float) -> list[tuple[float, float]]:

@@ -40,7 +40,7 @@ CONTESTANTS = {
             "procrastinate",
             "benchmarks.public.peers.procrastinate_adapter",
             HERE / "peers" / "procrastinate.json",
-            ("procrastinate==3.10.0", "psycopg[binary]==3.3.3"),
+            ("procrastinate==3.10.0", "psycopg[binary]==3.3.9"),
         ),
         Contestant(
             "awa", "benchmarks.public.peers.awa_adapter", HERE / "peers" / "awa.json", ("awa-pg==0.6.9",)

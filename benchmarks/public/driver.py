@@ -38,6 +38,12 @@ DOWN_SECONDS = 1.0  # between a kill and the next start
 
 def main(arguments: Sequence[str]) -> None:
     """Measure the contestants that were chosen, and print a table for each."""
+    measure_all(arguments)
+    print(EXPLANATION)
+
+
+def measure_all(arguments: Sequence[str]) -> dict[str, Any]:
+    """Do that, and return the figures without the samples that they are made from."""
     options = parse(arguments)
     server = server_url()
     about = {**describe(server), "cores": str(os.cpu_count()), "options": " ".join(arguments)}
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
             results[name] = {"skipped": str(error)}
             print(f"\n{name} is skipped: it cannot be installed. {error}")
             continue
-        results[name] = {"parts": {}}
+        results[name] = {"requirements": contestant.requirements, "parts": {}}
         for part in parts(options.phase_seconds, options.part):
             run = Run(contestant, command, part, options)
             try:
@@ -61,7 +67,10 @@ def main(arguments: Sequence[str]) -> None:
         print(table(name, results[name]["parts"]))
         if options.json:  # after each contestant: a run may be stopped
             options.json.write_text(json.dumps({"about": about, "contestants": results}, indent=2) + "\n")
-    print(EXPLANATION)
+    for result in results.values():
+        for part_result in result.get("parts", {}).values():
+            part_result.pop("samples", None)
+    return {"about": about, "contestants": results}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

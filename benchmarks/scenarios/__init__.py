@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.scenario import Scenario
 
-__all__ = ["NAMES", "load"]
+__all__ = ["FIGURES", "NAMES", "load"]
 
 #: The name of each scenario and its module. A module has its scenarios in ``SCENARIOS``.
 NAMES = {
     # With peers.
     "drain": "drain",
-    "drain-2": "drain",
-    "drain-threads": "drain",
+    "drain-1": "drain",
+    "drain-10": "drain",
+    "drain-100": "drain",
     "inserts": "inserts",
+    "latency": "latency",
+    "producers-1": "producers",
+    "producers-4": "producers",
+    "producers-16": "producers",
+    "history": "history",
+    "bulk": "enqueue",
+    # Ours alone: what people run.
+    "drain-threads": "drain",
     "inserts-fast": "inserts",
     "inserts-2": "inserts",
-    "latency": "latency",
     "enqueue": "enqueue",
-    "bulk": "enqueue",
-    "finished": "finished",
-    "snapshot": "snapshot",
-    # Ours alone: what people run.
-    "sleeps": "sleeps",
     "half-load": "half_load",
     "payloads": "payloads",
     "retries": "retries",
@@ -33,6 +36,7 @@ NAMES = {
     "idle": "idle",
     "schedules": "schedules",
     # Ours alone: bad days.
+    "snapshot": "snapshot",
     "spread": "spread",
     "quiet-queues": "quiet_queues",
     "future": "future",
@@ -61,6 +65,15 @@ NAMES = {
     "sizes": "sizes",
     "steady": "steady",
 }
+
+
+#: The figures of the documentation: those with peers, then bad days and what a job costs.
+FIGURES = (
+    *("drain", "drain-1", "drain-10", "drain-100", "inserts", "latency"),
+    *("producers-1", "producers-4", "producers-16", "history", "bulk"),
+    *("snapshot", "future", "ready", "analytics", "loading", "listeners", "spread"),
+    *("history-off", "payloads", "retries", "half-load", "idle"),
+)
 
 
 def load(name: str) -> Scenario:

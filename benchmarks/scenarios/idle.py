@@ -32,7 +32,7 @@ def idle(contender: Contender, seconds: float) -> Figures:
     contender.settle()
     with contender.working(processes=1, threads=4) as workers:
         memory = [drained(contender, workers, jobs)]
-        figures = watched(contender, workers, 5 * seconds)
+        figures = watched(contender, workers, 12 * seconds)
         memory += [drained(contender, workers, jobs * number) for number in range(2, DRAINS + 1)]
         supervisor, _ = supervisor_and_process(workers)
         return {

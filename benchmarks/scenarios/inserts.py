@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIOS"]
 
 THREADS = 4
-#: Connections that CONN_MAX_AGE keeps, without a look at the time since their last use.
-KEPT = {"CONN_MAX_AGE": "None", "IDLE_CONNECTION_TIMEOUT": "None"}
 #: A connection for each job: what CONN_MAX_AGE = 0 means if the worker does not keep connections.
 EACH = {"CONN_MAX_AGE": "0", "IDLE_CONNECTION_TIMEOUT": "None"}
 EACH_PACE = 250
@@ -37,22 +35,33 @@ def insert(contender: Contender, jobs: float, environment: Mapping[str, str], pr
         return {"jobs/s": contender.drain(int(jobs), workers)}
 
 
+def configured(contender: Contender, jobs: float) -> Figures:
+    """The same with the contestant's own configuration."""
+    contender.start_again()
+    contender.fill("insert", int(jobs))
+    contender.settle()
+    with contender.working(kind="insert") as workers:
+        return {"jobs/s": contender.drain_by_all(int(jobs), workers)}
+
+
+def variants_of_contestants(bench: Bench) -> list[Variant]:
+    """Return one variant for each contestant, and ours with a connection for each job."""
+    return [
+        *(
+            Variant(name, partial(configured, contender, jobs_of(contender, bench)))
+            for name, contender in bench.contenders.items()
+            if "inserts" in contender.contestant.scenarios
+        ),
+        Variant("each", partial(insert, bench.contenders[OURS], bench.seconds * EACH_PACE, EACH)),
+    ]
+
+
 def variants(processes: int, environment: Mapping[str, str], bench: Bench) -> list[Variant]:
     """Return one variant for each contestant."""
     return [
         Variant(name, partial(insert, contender, jobs_of(contender, bench), environment, processes))
         for name, contender in bench.contenders.items()
         if "inserts" in contender.contestant.scenarios
-    ]
-
-
-def variants_of_settings(bench: Bench) -> list[Variant]:
-    """Return the variants of one process, and two more of ours with other settings."""
-    ours = bench.contenders[OURS]
-    return [
-        *variants(1, {}, bench),
-        Variant("kept", partial(insert, ours, jobs_of(ours, bench), KEPT)),
-        Variant("each", partial(insert, ours, bench.seconds * EACH_PACE, EACH)),
     ]
 
 
@@ -78,14 +87,12 @@ def scenario(name: str, title: str, about: str, share: float, **options: Any) ->
 SCENARIOS = [
     scenario(
         "inserts",
-        "Jobs that insert one row with the ORM, one worker process with 4 threads",
-        "Django's default settings (CONN_MAX_AGE = 0). kept: CONN_MAX_AGE = None. each: a connection for each"
-        " job.",
+        "Jobs that insert one row, with the ORM if the queue is one for Django",
+        "Defaults: CONN_MAX_AGE = 0. each: django_pgqueue with a connection for each job.",
         0.9,
-        variants=variants_of_settings,
+        variants=variants_of_contestants,
         with_peers=True,
         targets=(
-            Target("jobs/s", 0.9, OURS, "kept"),
             Target("jobs/s", 8, OURS, "procrastinate"),
             Target("jobs/s", 8, OURS, "celery"),
         ),

@@ -27,7 +27,7 @@ def latency(contender: Contender, jobs: int) -> Figures:
     """Put jobs one by one, each when the worker has become idle again."""
     contender.start_again()
     contender.settle()
-    with contender.working() as workers:
+    with contender.working(kind="stamp") as workers:
         contender.put("stamp", FIRST)
         workers.wait_for(FIRST)
         calls = contender.put("stamp", jobs, PAUSE)

@@ -36,12 +36,9 @@ def held_snapshot(url: str) -> Iterator[None]:
 
 
 def variants(bench: Bench) -> list[Variant]:
-    """Return one variant for each contestant."""
-    return [
-        Variant(name, partial(snapshot, contender, jobs_for(contender, bench)))
-        for name, contender in bench.contenders.items()
-        if "snapshot" in contender.contestant.scenarios
-    ]
+    """Return the only variant."""
+    (ours,) = bench.among(OURS)
+    return [Variant(OURS, partial(snapshot, ours, jobs_for(ours, bench)))]
 
 
 SCENARIOS = [
@@ -53,7 +50,7 @@ SCENARIOS = [
         variants=variants,
         baseline=OURS,
         rounds=2,
-        with_peers=True,
+        contestants=(OURS,),
         targets=TARGETS,
     )
 ]

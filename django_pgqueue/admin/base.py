@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from django import forms
@@ -24,11 +26,17 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from .. import conf
 from ..models import JobStat
+from ..postgres.aliases import same_database
+from ..postgres.replicas import replica_state
 from ..postgres.timeout import TimeLimitReached, time_limit
-from .console import bar, console_page, page_url, paused
+from .console import ROW_SHARD, Paused, bar, console_page, on_row_shard, page_url, paused
 from .lists import OtherAddress
+from .shard_lists import act_on_all, list_of_all, shard_links
+from .shards import chosen, is_of_all, of_page, on_shard
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin
@@ -70,6 +78,9 @@ class DatabaseAdmin(ModelAdmin[M]):
 
     using: ClassVar[str | None] = None
     change_list: ClassVar[type[ChangeList]] = ChangeList
+    pages_of_all_shards: ClassVar[frozenset[str]] = frozenset({"changelist"})
+    add_up: ClassVar[Any] = None  # makes one row of the rows of several shards that have the same name
+    reading_pages: ClassVar[frozenset[str]] = frozenset()  # which a replica may serve
     purpose: ClassVar[Any] = ""  # what a row is for and how to make one, for a list that has none
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
@@ -90,7 +101,9 @@ class DatabaseAdmin(ModelAdmin[M]):
         found = list(self.get_urls())
         for each in found:
             if isinstance(each, URLPattern):  # a project may include the URLs of others
-                each.callback = limited(self, each.callback)
+                page = str(each.name).removeprefix(f"{self.opts.app_label}_{self.opts.model_name}_")
+                view = limited(self, each.callback, may_use_replica=page in self.reading_pages)
+                each.callback = on_shard(self, view, may_show_all=page in self.pages_of_all_shards)
         return found
 
     @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
@@ -99,30 +112,82 @@ class DatabaseAdmin(ModelAdmin[M]):
         would take a fifth of the time of a list.
         """
         words = format_html(_("Select this object for an action - {}"), str(obj))
-        return format_html(_CHECKBOX, ACTION_CHECKBOX_NAME, str(obj.pk), words)
+        alias = ROW_SHARD.get()
+        key = f"{alias}:{obj.pk}" if alias else str(obj.pk)
+        return format_html(_CHECKBOX, ACTION_CHECKBOX_NAME, key, words)
 
     @property
     def database(self) -> str:
         """The alias to read from."""
-        return self.using or router.db_for_read(self.model)
+        admin, replica = _reading.get()
+        return replica if admin is self else self.using or chosen() or router.db_for_read(self.model)
 
     @property
     def writes_to(self) -> str:
         """The alias to write to. With a replica, it is another one."""
-        return self.using or router.db_for_write(self.model)
+        return self.using or chosen() or router.db_for_write(self.model)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the class of the list."""
         return self.change_list
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Return the list, of all shards if the page shows all."""
+        if not of_page(self) or chosen():
+            return super().get_changelist_instance(request)
+        return list_of_all(self, request, lambda own, part: super().get_changelist_instance(part))
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Add the shard if the page shows all."""
+        shown = super().get_list_display(request)
+        return [*shown[:1], "shards", *shown[1:]] if is_of_all(request) else shown
+
+    def get_list_display_links(self, request: HttpRequest, list_display: Any) -> Any:
+        """Let the shards lead to the page of a row that is several."""
+        is_sum = self.add_up and is_of_all(request)
+        return None if is_sum else super().get_list_display_links(request, list_display)
+
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        """Leave out what a list of all shards cannot do: to delete asks for the rows of one database."""
+        # Django 6.0 has no such parameter.
+        actions = super().get_actions(request, *([action_location] if action_location else []))
+        if is_of_all(request):
+            actions.pop("delete_selected", None)
+        return actions
+
+    @admin.display(description=gettext_lazy("shard"))
+    def shards(self, row: Any) -> Any:
+        """Show the shard of a row, or links to the shards of a row that is several."""
+        if self.add_up is None:
+            return row._state.db
+        address = partial(self.address, "change", row.pk)
+        return shard_links(row.of_shards, lambda: on_row_shard(address()), row.without)
+
+    def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
+        """Name the shard that a message is about, if the page is about all."""
+        if is_of_all(request) and chosen():
+            message = format_html("{}: {}", chosen(), message)
+        super().message_user(request, message, *args, **kwargs)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the bar, the title that it has for the page, and the banner that everything is paused."""
+        """Add the bar, the title that it has for the page, and the banner that everything is paused; to an
+        action on rows of several shards, a part for each.
+        """
+        view = partial(self._changelist_view, extra_context=extra_context)
+        if of_page(self) and not chosen() and request.method == "POST":
+            return act_on_all(self, request, view)
+        return view(request)
+
+    def _changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        shows_all = bool(of_page(self)) and not chosen()
         frame = {
             "title": capfirst(self.opts.verbose_name_plural),
             **bar(self.admin_site, request),
-            "pgqueue_paused": paused(self.admin_site, request, self.database),
+            "pgqueue_paused": Paused() if shows_all else paused(self.admin_site, request, self.database),
         }
         try:
             response = super().changelist_view(request, {**(extra_context or {}), **frame})
@@ -138,6 +203,8 @@ class DatabaseAdmin(ModelAdmin[M]):
         if cl := (getattr(response, "context_data", None) or {}).get("cl"):
             if not len(cl.result_list):
                 cl.show_admin_actions = False  # "0 of 0 selected"
+            if shows_all:
+                response.context_data["pgqueue_paused"] = Paused(cl.paused)  # type: ignore[attr-defined]
             if not (cl.query or cl.has_active_filters):
                 cl.full_result_count = cl.result_count  # no "8 results (Show all)"
         return response
@@ -237,7 +304,8 @@ class DatabaseAdmin(ModelAdmin[M]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""
         rows = super().get_queryset(request)
-        return rows if self.using is None else rows.using(self.using)
+        reads_replica = _reading.get()[0] is self
+        return rows.using(self.database) if self.using or chosen() or reads_replica else rows
 
 
 class ReadOnlyAdmin(DatabaseAdmin[M]):
@@ -287,10 +355,10 @@ def written_out(text: str) -> str:
 SECONDS = 5.0  # for one statement
 
 
-def limited(admin: DatabaseAdmin[Any], view: View) -> View:
-    """Return a view of an admin class whose statements have the time limit, also those of its template. Its
-    pages have no control characters in their texts. An address with a zero byte, which PostgreSQL refuses, is
-    a bad request; in the key of a row, Django writes it as ``_00``.
+def limited(admin: DatabaseAdmin[Any], view: View, *, may_use_replica: bool = False) -> View:
+    """Return a view of an admin class whose statements, also in its template, have the time limit. Its pages
+    have no control characters in their texts, and may be read from a replica. An address with a zero byte,
+    which PostgreSQL refuses, is a bad request; in the key of a row, Django writes it as ``_00``.
     """
 
     @wraps(view)
@@ -299,11 +367,12 @@ def limited(admin: DatabaseAdmin[Any], view: View) -> View:
         query = [text for name, values in request.GET.lists() for text in (name, *values)]
         if any("\0" in str(part) for part in (*kwargs.values(), *keys, *query)):
             raise BadRequest("The address contains a zero byte.")
-        if request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
+        shows_all = bool(of_page(admin)) and not chosen()  # each shard has limits of its own
+        if shows_all or request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
             response = view(request, *args, **kwargs)
         else:
             try:
-                with time_limit(admin.database, SECONDS):
+                with _reading_from(admin, request, may_use_replica), time_limit(admin.database, SECONDS):
                     response = view(request, *args, **kwargs)
                     if isinstance(response, SimpleTemplateResponse):
                         response.render()
@@ -324,3 +393,24 @@ def limited(admin: DatabaseAdmin[Any], view: View) -> View:
         return response
 
     return within_limit
+
+
+#: The class whose page is read from a replica now, and the alias.
+_reading: ContextVar[tuple[DatabaseAdmin[Any] | None, str]] = ContextVar("reading", default=(None, ""))
+
+
+@contextmanager
+def _reading_from(admin: DatabaseAdmin[Any], request: HttpRequest, may_use_replica: bool) -> Iterator[None]:
+    """Let the class read from the replica of its database in the block, if there is one and it answers. Note
+    the state of the database that is read, if it is not the one that is written, for the page to show.
+    """
+    replica = conf.current().replicas.get(admin.writes_to, "") if may_use_replica else ""
+    source, before = replica or admin.database, _reading.get()
+    if not same_database(source, admin.writes_to):
+        request.pgqueue_replica = state = replica_state(source)  # type: ignore[attr-defined]
+        if replica and state.answers:
+            _reading.set((admin, replica))
+    try:
+        yield
+    finally:
+        _reading.set(before)

@@ -68,6 +68,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     """Shows batches, and can cancel them and retry their failed jobs, with the same permissions on jobs."""
 
     change_list = KeysetChangeList
+    reading_pages = frozenset({"changelist"})
     purpose = _(
         "There are no batches yet. A batch counts jobs that belong together, and others can run "
         'when all of them have ended. Your code makes one: with Batch("import") as batch: '
@@ -121,7 +122,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         return batch  # type: ignore[no-any-return]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add the buttons; and for users who may view jobs, those of the batch and those that wait for it."""
+        """Add the buttons; and for users who may view jobs, its jobs and the jobs that wait for it."""
         context = super().page_context(request, obj)
         if obj is not None:
             context["pgqueue_heading"] = batch_name(obj)

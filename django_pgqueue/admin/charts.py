@@ -24,13 +24,15 @@ from ..monitoring.spans import (
     WEEK,
     Figures,
     TimeSpan,
+    between,
     per_second,
     percentile,
     percentile_text,
 )
+from ..postgres.clock import server_now
 from . import display
 from .display import Fact
-from .lists import links
+from .lists import links, other_parameters, read_span, span_fields
 
 # A chart is a table of figures, folded below its title, so the figures can be read without JavaScript, with a
 # screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
@@ -222,17 +224,46 @@ _SPANS = {span.name: span for span in (HOUR, DAY, WEEK)}
 
 
 def chosen_span(
-    request: HttpRequest, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
+    request: HttpRequest, alias: str, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
 ) -> TimeSpan:
-    """Return the span of the address; the default if there is none, or one that does not exist."""
-    return spans.get(request.GET.get("span", ""), default)
+    """Return the span of the address; the default if there is none, or one that does not exist. It may go
+    from one time to another (``span_filter``).
+    """
+    text = _span_text(request)
+    if found := read_span(text):
+        now = server_now(alias)
+        end = min(found.end or now, now)
+        start = found.start or end - MONTH.length
+        if start < end:
+            return between(text, start, end, now)
+    return spans.get(text, default)
 
 
-def span_tabs(
+def _span_text(request: HttpRequest) -> str:
+    """Return the span of the address, as it is, or of the fields of the form."""
+    start, end = (request.GET.get(f"span_{part}", "") for part in ("from", "to"))
+    return request.GET.get("span", "") or (f"{start}..{end}" if start or end else "")
+
+
+def span_filter(
     request: HttpRequest, spans: Mapping[str, TimeSpan] = _SPANS, default: TimeSpan = HOUR
-) -> list[dict[str, Any]]:
-    """Return the links, which keep the rest of the address."""
-    return links(request, "span", {name: _LABELS[name] for name in spans}, default.name)
+) -> dict[str, Any]:
+    """Return a filter for ``filtered.html``, or ``span_tabs.html`` on a page without filters: links, which
+    keep the rest of the address, and a form for a span from one time to another.
+    """
+    tabs = links(request, "span", {name: _LABELS[name] for name in spans}, default.name)
+    if read_span(_span_text(request)):
+        tabs = [{**tab, "selected": False} for tab in tabs]
+    note = _(
+        "Quarters of an hour are counted in the last two days, hours in the last month, and days before."
+    )
+    form = {
+        "parameter_name": "span",
+        "fields": span_fields(_span_text(request)),
+        "others": other_parameters(request, "span"),
+        "note": note,
+    }
+    return {"title": _("time"), "choices": tabs, "span": form}
 
 
 # Small drawings beside a number, made by the server as SVG. They have neither axes nor figures, so screen

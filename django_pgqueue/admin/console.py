@@ -10,19 +10,23 @@ condition for him or her. Other pages show jobs, too, and some figures are of al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import django
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.admin.utils import quote
+from django.contrib.admin.views.main import PAGE_VAR
 from django.db.models import Model, QuerySet
 from django.forms import Media
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -69,9 +73,29 @@ def absent_text(site: AdminSite, request: HttpRequest) -> str:
 def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
     """Return a URL; empty if the site has none of this name: a project may have replaced a class."""
     try:
-        return reverse(f"admin:{name}", args=arguments, current_app=site.name)
+        url = reverse(f"admin:{name}", args=arguments, current_app=site.name)
     except NoReverseMatch:
         return ""
+    return on_row_shard(url)
+
+
+#: The shard of the row that is drawn now, in a list of the rows of several shards.
+ROW_SHARD: ContextVar[str] = ContextVar("row_shard", default="")
+
+
+@contextmanager
+def of_row(alias: str) -> Iterator[None]:
+    """Draw a row of a shard in the block."""
+    before = ROW_SHARD.set(alias)
+    try:
+        yield
+    finally:
+        ROW_SHARD.reset(before)
+
+
+def on_row_shard(url: str) -> str:
+    """Return an address of a row with its shard, in a list of the rows of several shards."""
+    return f"{url}?{urlencode({SHARD: alias})}" if (alias := ROW_SHARD.get()) else url
 
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
@@ -93,6 +117,8 @@ def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
         return ""
     return site_url(site, "django_pgqueue_jobstat_task", path)
 
+
+SHARD, _ALL = "shard", "all"  # in an address
 
 #: Each page with the letter after "g" (static/django_pgqueue/keys.js).
 _PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [
@@ -135,8 +161,9 @@ def console_page(
 
 
 def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the bar: the pages that the user may view, and the time zone of the times. What
-    is ``current`` is for ``aria-current``: "page", "true" for a page below this one, or empty.
+    """Return the context of the bar: the pages that the user may view, the time zone of the times, and the
+    replica and the shard that the page is read from. What is ``current`` is for ``aria-current``: "page",
+    "true" for a page below this one, or empty.
 
     ``pgqueue_bars`` gives the bar once, to the first block that the theme of the admin has: below the
     breadcrumbs, or else above the messages.
@@ -151,9 +178,31 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
             # How the names of the pages below this page begin: "job_failure" for "job_failures".
             roots.append(name.removesuffix("changelist").removesuffix("s"))
     below = max(filter(here.startswith, roots), default="")
+    above = dict(zip(roots, (tab["url"] for tab in tabs), strict=True)).get(below, "")
+    # The row of a page is on one shard: to another one, the page above leads.
+    is_of_row = bool(request.resolver_match and request.resolver_match.kwargs)
     for tab, root in zip(tabs, roots, strict=True):
         tab["current"] = tab["current"] or ("true" if root == below else "")
-    return {"pgqueue_nav": tabs, "pgqueue_bars": iter([tabs] if tabs else []), "pgqueue_zone": page_zone()}
+    return {
+        "pgqueue_nav": tabs,
+        "pgqueue_bars": iter([tabs] if tabs else []),
+        "pgqueue_zone": page_zone(),
+        "pgqueue_shards": _switch(request, above if is_of_row else request.path),
+        "pgqueue_replica": getattr(request, "pgqueue_replica", ""),
+    }
+
+
+def _switch(request: HttpRequest, address: str) -> list[dict[str, Any]]:
+    """Return the links to the other shards, for the bar. ``address``: of the page without a query."""
+    found = []
+    for alias in getattr(request, "pgqueue_shards", ()):
+        query = request.GET.copy()
+        query.pop(PAGE_VAR, None)  # the position in another list
+        query[SHARD] = alias or _ALL
+        url = f"{address}?{query.urlencode()}"
+        is_current = alias == getattr(request, "pgqueue_shard", "")
+        found.append({"label": alias or _("All shards"), "url": url, "current": is_current})
+    return found
 
 
 @dataclass(slots=True)
@@ -177,6 +226,9 @@ def paused(
         Pause.Kind.ALL: _("Everything is {details}."),
         Pause.Kind.QUEUE: _("Queue {name} is {details}."),
         Pause.Kind.TASK: _("Task {name} is {details}."),
+        Pause.Kind.GROUP: _("Group {name} is {details}."),
+        Pause.Kind.LIMIT_KEY: _("Limit key {name} is {details}."),
+        Pause.Kind.ARGUMENT: _("Jobs of {name} are {details}."),
     }
     for pause in pauses:
         url, facts = page_url(site, request, Pause, "change", pause.pk), details(pause)
@@ -192,7 +244,14 @@ def paused(
 
 def target(pause: Pause) -> str:
     """Return what is paused, in words."""
-    words = {"all": _("everything"), "queue": _("queue %(name)s"), "task": _("task %(name)s")}
+    words = {
+        "all": _("everything"),
+        "queue": _("queue %(name)s"),
+        "task": _("task %(name)s"),
+        "group": _("group %(name)s"),
+        "limit_key": _("limit key %(name)s"),
+        "argument": _("jobs of %(name)s"),
+    }
     return words[pause.kind] % {"name": pause.name}
 
 

@@ -62,7 +62,7 @@ _DOCTOR_STATES = {"fine": PartState.FINE.label, "minor": _("minor"), "act": Part
 
 
 def _section(part: DatabasePart) -> dict[str, Any]:
-    """Return a part with whether to act, and its rows. Those that matter less are folded."""
+    """Return a part with whether to act, and its rows. Rows that matter less are folded."""
     columns = _COLUMNS.get(part.code, ())
     shown: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for row in part.rows if columns else ():
@@ -83,7 +83,7 @@ def _section(part: DatabasePart) -> dict[str, Any]:
 
 
 def _is_minor(table: Any) -> bool:
-    """Return whether a table is small, healthy, and not one of those that jobs go through."""
+    """Return whether a table is small, healthy, and not one that jobs go through."""
     is_main = table.name in {LIVE, "pgqueue_job_kept"} or table.is_current
     return not (is_main or has_too_many(table) or table.table_bytes + table.index_bytes > LARGE)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -18,22 +20,24 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_POST
 
 from .. import formatting
-from ..models import FailureGroup, Job, Queue
+from ..models import FailureGroup, Job, Pause, Queue
 from ..models.job import Status
 from ..monitoring.depth import capped
-from ..monitoring.failures import GroupFigures, group, groups, mute, parts, unmute
+from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts, unmute
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
-from .charts import MEDIA, Chart, chosen_span, numbers, span_tabs, sparkline
-from .console import console_page, hides, page_url, task_url
+from .charts import MEDIA, Chart, chosen_span, numbers, span_filter, sparkline
+from .console import console_page, hides, of_row, on_row_shard, page_url, task_url
 from .display import linked
 from .history import note_and_tell
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .jobs.texts import breakable
 from .lists import links, names_filter, queue_names, task_paths
+from .shard_lists import added_up, by_name, over_shards, said_without, shard_links, union
+from .shards import is_of_all
 
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
@@ -42,6 +46,25 @@ _PARTS = {
     "queue": gettext_lazy("Queues"),
     "version": gettext_lazy("Versions"),
 }
+
+
+class _GroupsThere(NamedTuple):
+    """What a shard knows for the list."""
+
+    span: TimeSpan
+    groups: list[GroupFigures] | None  # None: not in time
+    queues: list[str]
+    tasks: list[str]
+
+
+class _GroupThere(NamedTuple):
+    """What a shard knows of a group."""
+
+    span: TimeSpan
+    group: GroupFigures
+    parts: dict[str, list[Part]]
+    jobs: tuple[int, int]
+    is_kept: bool  # the newest job
 
 
 class FailurePages(DatabaseAdmin[Job]):
@@ -72,63 +95,111 @@ class FailurePages(DatabaseAdmin[Job]):
     def failures_view(self, request: HttpRequest) -> HttpResponse:
         """The groups with the most failures of a span."""
         self._check_failures(request)
-        span, alias = chosen_span(request, SPANS, DAY), self.database
         chosen = {name: request.GET.get(name, "") for name in ("queue", "task")}
-        muted = request.GET.get("muted") == "1"
-        try:
-            found, is_slow = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1), False
-        except TimeLimitReached:
-            found, is_slow = [], True
+        muted, is_all = request.GET.get("muted") == "1", is_of_all(request)
+
+        def read(alias: str) -> _GroupsThere:
+            span, found = chosen_span(request, alias, SPANS, DAY), None
+            try:
+                found = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1)
+            except TimeLimitReached:
+                if is_all:  # like a shard that does not answer
+                    raise
+            return _GroupsThere(span, found, queue_names(alias), task_paths(alias))
+
+        answers = over_shards(self, read)
+        given = answers.given
+        parts = by_name(
+            {alias: {one.fingerprint: one for one in each.groups or ()} for alias, each in given.items()}
+        )
+        every = sorted(
+            ((_added_up([*rows.values()]), rows) for rows in parts.values()),
+            key=lambda pair: -pair[0].attempts,
+        )
+        span = next((f"?{urlencode({'span': each.span.name})}" for each in given.values()), "")
         return console_page(
             self,
             request,
             f"{_TEMPLATES}/failures.html",
             _("Failures"),
             media=MEDIA,
-            groups=[row(self, each, f"?span={span.name}") for each in found[:MOST_GROUPS]],
-            more=len(found) > MOST_GROUPS,
-            is_slow=is_slow,
+            groups=[
+                row(self, each, span)
+                | ({"shards": self._shards_of(each, rows, answers.failed)} if is_all else {})
+                for each, rows in every[:MOST_GROUPS]
+            ],
+            more=any(len(each.groups or ()) > MOST_GROUPS for each in given.values()),
+            unanswered=said_without(answers),
+            is_slow=any(each.groups is None for each in given.values()),
             muted=muted,
             filters=[
                 {
                     "title": _("state"),
                     "choices": links(request, "muted", {"": _("not muted"), "1": _("muted")}),
                 },
-                names_filter(request, _("queue"), "queue", queue_names(alias)),
-                names_filter(request, _("task"), "task", task_paths(alias)),
-                {"title": _("time"), "choices": span_tabs(request, SPANS, DAY)},
+                names_filter(request, _("queue"), "queue", union(each.queues for each in given.values())),
+                names_filter(request, _("task"), "task", union(each.tasks for each in given.values())),
+                span_filter(request, SPANS, DAY),
             ],
         )
+
+    def _shards_of(self, group: GroupFigures, aliases: Iterable[str], without: Collection[str]) -> Any:
+        """Return links to the page of a group on each of its shards."""
+        address = partial(self.address, "failure", group.fingerprint)
+        return shard_links(aliases, lambda: on_row_shard(address()), without)
 
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
         """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
         self._check_failures(request)
-        span, alias = chosen_span(request, SPANS, DAY), self.database
-        fingerprint = unquote(fingerprint)
-        try:
+        fingerprint, is_all = unquote(fingerprint), is_of_all(request)
+
+        def read(alias: str) -> _GroupThere | None:
+            span = chosen_span(request, alias, SPANS, DAY)
             found = group(alias, fingerprint, span)
-            if found is None:  # its jobs may still be there
-                text = _("There is no such group of failures. It may have been forgotten.")
-                self.message_user(request, text, messages.WARNING)
-                query = urlencode({"q": f"fingerprint:{fingerprint}"})
-                return HttpResponseRedirect(f"{self.address('changelist')}?{query}")
-            by, jobs = parts(alias, fingerprint, span), jobs_of(alias, fingerprint)
+            if found is None:
+                return None
+            is_kept = self.model._default_manager.using(alias).filter(pk=found.sample_job).exists()
+            return _GroupThere(
+                span, found, parts(alias, fingerprint, span), jobs_of(alias, fingerprint), is_kept
+            )
+
+        try:
+            answers = over_shards(self, read)
         except TimeLimitReached:
             title = _("Failures")
             return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True)
+        known = {alias: each for alias, each in answers.given.items() if each is not None}
+        unanswered = said_without(answers)
+        if not known:  # its jobs may still be there
+            text = unanswered or _("There is no such group of failures. It may have been forgotten.")
+            self.message_user(request, text, messages.WARNING)
+            query = urlencode({"q": f"fingerprint:{fingerprint}"})
+            return HttpResponseRedirect(f"{self.address('changelist')}?{query}")
+        found, newest = (
+            _added_up([each.group for each in known.values()]),
+            max(known, key=lambda alias: known[alias].group.last_seen),
+        )
+        span, jobs = known[newest].span, jobs_in_words(each.jobs for each in known.values())
         short = application_part(found.traceback)
         mute_url = self.address("failure_mute", fingerprint) if self.has_mute_permission(request) else ""
-        is_kept = self.model._default_manager.using(alias).filter(pk=found.sample_job).exists()
+        with of_row(newest if is_all else ""):
+            sample_url = on_row_shard(self.address("change", found.sample_job))
         tables = []
-        for kind, some in by.items():
+        for kind in _PARTS:
+            some = [part for each in known.values() for part in each.parts[kind] if part.name]
+            named = {part.name: Part(part.name, 0, 0) for part in some}
+            for part in some:
+                before = named[part.name]
+                named[part.name] = Part(part.name, before.failed + part.failed, before.retried + part.retried)
+            # Their pages and pauses are of one shard.
             rows = [
                 (
-                    linked(self._url(request, kind, part.name), breakable(part.name)),
+                    linked("" if is_all else self._url(request, kind, part.name), breakable(part.name)),
                     formatting.number(part.failed),
                     formatting.number(part.retried),
+                    "" if is_all else self._pause_url(request, kind, part.name),
                 )
-                for part in some
-                if part.name
+                for part in sorted(named.values(), key=lambda part: -(part.failed + part.retried))
             ]
             if rows:
                 tables.append((_PARTS[kind], rows))
@@ -147,11 +218,13 @@ class FailurePages(DatabaseAdmin[Job]):
             full_trace=found.traceback if short else "",
             parts=tables,
             jobs=jobs,
-            spans=span_tabs(request, SPANS, DAY),
+            times=span_filter(request, SPANS, DAY),
             span=span.name,
             jobs_url=self.address("changelist"),
             query=urlencode({"q": f"fingerprint:{fingerprint}"}),
-            sample_url=self.address("change", found.sample_job) if is_kept else "",
+            sample_url=sample_url if known[newest].is_kept else "",
+            shards=self._shards_of(found, known, answers.failed) if is_all else "",
+            unanswered=unanswered,
             mute_url=mute_url,
             may_retry=self.may(request, "retry"),
             may_cancel=self.may(request, "cancel"),
@@ -163,25 +236,35 @@ class FailurePages(DatabaseAdmin[Job]):
         self._check_failures(request)
         if not self.has_mute_permission(request):
             raise PermissionDenied
-        rows = FailureGroup.objects.using(self.writes_to).defer("traceback")
-        known = rows.filter(pk=unquote(fingerprint)).first()
-        if known is None:
+        fingerprint, unmutes = unquote(fingerprint), request.POST.get("action") == "unmute"
+
+        def change(alias: str) -> tuple[FailureGroup | None, int]:
+            known = FailureGroup.objects.using(alias).defer("traceback").filter(pk=fingerprint).first()
+            if known is None:
+                return None, 0
+            if unmutes:
+                return known, unmute(alias, [known.pk])
+            return known, mute(alias, [known.pk], request.user.get_username())
+
+        answers = over_shards(self, change, keep=True)
+        if not answers.failed and all(known is None for known, _changed in answers.given.values()):
             raise Http404(_("There is no such group of failures. It may have been forgotten."))
-        if request.POST.get("action") == "unmute":
-            changed = unmute(self.writes_to, [known.pk])
-            words = _("The group is no longer muted.")
-        else:
-            changed = mute(self.writes_to, [known.pk], request.user.get_username())
-            words = _("The group is muted until it changes.")
+        changed = [known for known, changed in answers.given.values() if changed]
+        words = _("The group is no longer muted.") if unmutes else _("The group is muted until it changes.")
         text = words if changed else _("Nothing changed: another user was first.")
-        note_and_tell(self, request, [known] if changed else [], words, text)
-        return HttpResponseRedirect(self.address("failure", known.pk))
+        note_and_tell(self, request, changed, words, " ".join(filter(None, [text, str(answers)])))
+        return HttpResponseRedirect(self.address("failure", fingerprint))
 
     def _url(self, request: HttpRequest, kind: str, name: str) -> str:
         """Return the page of a task or a queue; empty for a version, or if this user may not view it."""
         if kind == "task":
             return task_url(self.admin_site, request, name)
         return page_url(self.admin_site, request, Queue, "change", name) if kind == "queue" else ""
+
+    def _pause_url(self, request: HttpRequest, kind: str, name: str) -> str:
+        """Return the form that pauses a task or a queue; empty for a version, and without permission."""
+        url = page_url(self.admin_site, request, Pause, "add") if kind in {"task", "queue"} else ""
+        return f"{url}?{urlencode({'kind': kind, 'name': name})}" if url else ""
 
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):
@@ -204,14 +287,20 @@ MOST_JOBS = 10_000
 _SHOWN = 3  # tasks and versions of a group on the list
 
 
-def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
-    """Count the jobs of a group that there are now, up to ``MOST_JOBS``, in words that are empty if there are
-    none. Each count reads an index of these jobs. Raises ``TimeLimitReached``.
+def jobs_of(alias: str, fingerprint: str) -> tuple[int, int]:
+    """Count the jobs of a group that have failed, and that are live, up to ``MOST_JOBS``. Each count reads an
+    index of these jobs. Raises ``TimeLimitReached``.
     """
     jobs = Job.objects.using(alias).filter(error_fingerprint=fingerprint).exclude(error_fingerprint="")
     with time_limit(alias, SPAN_TIMEOUT):
         failed = jobs.filter(shelf=KEPT_SHELF, status=Status.FAILED)[: MOST_JOBS + 1].count()
         live = jobs.filter(shelf=LIVE_SHELF)[: MOST_JOBS + 1].count()
+    return failed, live
+
+
+def jobs_in_words(counts: Iterable[tuple[int, int]]) -> dict[str, str]:
+    """Return the sums in words, which are empty if there are no jobs."""
+    failed, live = map(sum, zip(*counts, strict=True))
     failed_words = ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed)
     live_words = ngettext(
         "%(number)s job waits for another attempt or runs",
@@ -219,6 +308,13 @@ def jobs_of(alias: str, fingerprint: str) -> dict[str, str]:
         live,
     )
     return {"failed": _words(failed_words, failed), "live": _words(live_words, live)}
+
+
+def _added_up(rows: Sequence[GroupFigures]) -> GroupFigures:
+    """Return the group of several shards, with what the newest failure says."""
+    rows = sorted(rows, key=lambda row: row.last_seen, reverse=True)
+    added = added_up(rows, most={"last_seen"}, least={"first_seen"})
+    return replace(added, sample_job=rows[0].sample_job)
 
 
 def _words(words: str, count: int) -> str:
@@ -270,8 +366,8 @@ _ANY_FRAME = re.compile(_FRAME.format(""), re.MULTILINE)
 
 
 def application_part(traceback: str) -> str:
-    """Return the frames of a traceback that lie in the code of the project, without those of libraries; empty
-    if there are none, or no others.
+    """Return the frames of a traceback that lie in the code of the project, without frames of libraries;
+    empty if there are none, or no others.
     """
     own, left_out = _LIBRARY_FRAME.subn("", traceback)
     return own if left_out and _ANY_FRAME.search(own) else ""

@@ -36,13 +36,18 @@ from .jobs.texts import breakable
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
 # starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
 # first one. Filters that no index supports read rows one by one, in windows: a statement for each, which is
-# larger than the one before if that was fast. The page goes on until it is full or after ``PATIENCE``, and
-# then offers to look further back. Each statement has a time limit, too: if it is reached, a smaller window
-# is read instead, and after the smallest one the page says that the search gave up.
+# larger than the one before if that was fast. The first page answers after ``FIRST_LOOK`` with what was found
+# so far. Then ``search.js``, or a link, asks for it once more (``p=first``), and like all later pages, it
+# goes on until it is full or after ``PATIENCE``, and then offers to look further back. Each statement has a
+# time limit, too: if it is reached, a smaller window is read instead, and after the smallest one the page
+# says that the search gave up.
 
 WINDOW = 100_000  # rows
 SECONDS = 1.0  # for each statement that finds rows
-PATIENCE = 2.0  # seconds in which no window is begun any more
+PATIENCE = 2.0  # seconds after which no window is begun any more
+FIRST_LOOK = 0.04  # the same for the first page
+FIRST_WINDOW, SMALLEST_WINDOW = 5_000, 500  # rows, while the time of the first page lasts
+AGAIN = "first"  # the address of the first page, read with patience
 QUICK = 0.2  # seconds; a window that takes less is followed by one of ``GROWTH`` times as many rows
 GROWTH = 4
 SHRINK, MOST_SHRINKS = 10, 2
@@ -65,6 +70,7 @@ class KeysetChangeList(ChangeList):
     """For an admin class with ``rows_for_list(rows)`` and ``searched_rows(change_list)``."""
 
     model_admin: Any
+    made_at = "created_at"  # the field with the time at which a row was made
 
     #: Links to other pages as query strings; None if there is no such page.
     newest: str | None = None
@@ -72,6 +78,8 @@ class KeysetChangeList(ChangeList):
     older: str | None = None
     #: Whether there are rows beyond the windows that were not read.
     cut = False
+    #: Whether the search is to go on without waiting for the user.
+    goes_on = False
     #: How many rows the filters have read.
     read = 0
     #: How many seconds it took in vain, if no window could be read in time.
@@ -80,7 +88,7 @@ class KeysetChangeList(ChangeList):
 
     @property
     def read_text(self) -> str:
-        """How many rows the filters have read, for people. ``search.js`` adds those of the pages before."""
+        """How many rows the filters have read, for people. ``search.js`` adds the earlier pages."""
         return format_html('<span data-pgqueue-read="{}">{}</span>', self.read, number(self.read))
 
     def get_filters(self, request: HttpRequest) -> Any:
@@ -119,6 +127,7 @@ class KeysetChangeList(ChangeList):
         backward = place is not None and address.startswith("-")
         if backward:
             self.order = self.order.backward()
+        self._is_first_look = not address
         found, end = self._find_in_time(place)
         more = len(found) > self.list_per_page
         found = found[: self.list_per_page]
@@ -130,6 +139,8 @@ class KeysetChangeList(ChangeList):
     def _find_in_time(self, place: Values | None) -> tuple[list[Values], Values | None]:
         """Return the places of the rows of the page and of one more, and the end of what was read, if any."""
         until, window, shrinks = monotonic() + PATIENCE, self.window, 0
+        if self._is_first_look:
+            until, window = monotonic() + FIRST_LOOK, min(FIRST_WINDOW, window)
         found: list[Values] = []
         end: Values | None = None
         while True:
@@ -145,10 +156,15 @@ class KeysetChangeList(ChangeList):
             found += part[0]
             end = part[1]
             self.read += window
-            if end is None or len(found) > self.list_per_page or monotonic() > until:
+            now = monotonic()
+            if end is None or len(found) > self.list_per_page or now > until:
                 return found, end
-            if monotonic() - began < QUICK:
+            if now - began < QUICK:
                 window *= GROWTH
+            if self._is_first_look:  # the time that is left is enough for as many rows
+                window = min(window, int(self.read * (until - now) / (now - until + FIRST_LOOK)))
+                if window < SMALLEST_WINDOW:
+                    return found, end
 
     def _find(self, place: Values | None, window: int, already: int) -> tuple[list[Values], Values | None]:
         """Return the places of the rows in this window, and the end of the window, if there is one. The page
@@ -189,6 +205,9 @@ class KeysetChangeList(ChangeList):
             self.older = self._page(last if more else end)
             self.newer = self._page(first, backward=True) if place else None
         self.newest = self.get_query_string() if place or self.newer else None
+        self.goes_on = self.cut and (self._is_first_look or not found)
+        if self.cut and self._is_first_look:
+            self.older = self.get_query_string({PAGE_VAR: AGAIN})
 
     def _describe(self, found: list[Model]) -> None:
         """Set the attributes that Django's templates and views read, without counting all rows."""
@@ -312,6 +331,21 @@ def read_span(text: str) -> Span | None:
         return None
 
 
+def span_fields(text: str) -> dict[str, str]:
+    """Return the values of the two fields of a form for a span, in the time zone of the page."""
+    span, found = read_span(text) or Span(), {}
+    for name, moment in (("from", span.start), ("to", span.end)):
+        local = timezone.localtime(moment) if moment is not None and timezone.is_aware(moment) else moment
+        found[name] = "" if local is None else f"{local:%Y-%m-%dT%H:%M}"
+    return found
+
+
+def other_parameters(request: HttpRequest, name: str) -> list[tuple[str, str]]:
+    """Return the parameters of a page without a span, and from the first page of a list on."""
+    own = {name, f"{name}_from", f"{name}_to", PAGE_VAR}
+    return [(key, value) for key, values in request.GET.lists() if key not in own for value in values]
+
+
 def is_span(text: str) -> bool:
     """Return whether a text is the name of a period, or from one time to another."""
     return text in PERIODS or read_span(text) is not None
@@ -372,7 +406,7 @@ def address(request: HttpRequest, changes: dict[str, Any]) -> str:
 def links(
     request: HttpRequest, parameter: str, labels: Mapping[str, Any], default: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the choices of a filter as links, like those of Django's own filters, which lead to the first
+    """Return the choices of a filter as links, like Django's own filters, which lead to the first
     page. ``labels``: their texts by their values. Without a default, an unknown value is one of them.
     """
     chosen = request.GET.get(parameter, "") or default
@@ -382,7 +416,15 @@ def links(
         {
             "display": label,
             "selected": value == chosen,
-            "query_string": address(request, {parameter: value or None, PAGE_VAR: None}),
+            "query_string": address(
+                request,
+                {
+                    parameter: value or None,
+                    f"{parameter}_from": None,
+                    f"{parameter}_to": None,
+                    PAGE_VAR: None,
+                },
+            ),
         }
         for value, label in labels.items()
     ]

@@ -8,9 +8,9 @@ Each statement has a time limit. What was too slow is not shown, and the page sa
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import ADDITION, DELETION
@@ -23,35 +23,46 @@ from django.utils.translation import pgettext
 
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, resume
-from ..models import Job, JobStat, Limit, Pause, Queue, Schedule, Worker
-from ..monitoring.depth import MOST, Depth, capped, depth_series
-from ..monitoring.health import PATIENCE, HealthProblem, QueueState, judge, read, thresholds_of
-from ..monitoring.queues import FailedJobs, failed_jobs
-from ..monitoring.spans import HOUR, SHARES, Figures, TimeSpan, breakdown, rates, series
+from ..models import Job, JobStat, Limit, Pause, Schedule, Worker
+from ..monitoring.depth import MOST, DepthPoint, capped
+from ..monitoring.health import PATIENCE, HealthProblem, QueueState
+from ..monitoring.queues import FailedJobs
+from ..monitoring.spans import SHARES, Figures
+from ..postgres.ask import Answers
 from ..postgres.timeout import within
-from ..tasks.registry import queues_in_use
 from .base import DatabaseAdmin
 from .charts import (
     MEDIA,
     Chart,
     Color,
-    chosen_span,
     depth_charts,
-    gauge,
     numbers,
     percentiles,
-    span_tabs,
+    span_filter,
     sparkline,
     with_deploys,
 )
-from .console import Paused, console_page, page_url, paused
+from .console import Paused, console_page, of_row, page_url, paused, site_url
 from .display import linked
 from .failures import failure_block
 from .history import note_and_tell
+from .overview_shards import (
+    Graphs,
+    ShardFigures,
+    ask_shards,
+    health_of_all,
+    jobs_url,
+    queue_url,
+    queues_of,
+    shard_row,
+    state_of,
+    unreachable,
+)
+from .shard_lists import added_up, named, over_shards
+from .shards import is_of_all, of_page, with_shard
 from .task_page import limit_words
 from .workers import worker_row
 
-MOST_QUEUES = 200
 MOST_WORKERS = 100
 _TEMPLATE = "admin/django_pgqueue/overview.html"
 _MEDIA = MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
@@ -63,95 +74,117 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     """
     if request.method == "POST":
         return press(admin, request)
-    part = request.GET.get("part", "")
-    context: dict[str, Any] = {"shows_now": part != "charts", "shows_charts": part != "now"}
+    query: Any = request.GET.copy()
+    part = "".join(query.pop("part", []))
+    request.GET = query  # the links of a part lead to the whole page
+    template, title = _TEMPLATE, _("Overview of the queues")
+    if is_all := is_of_all(request):
+        template, title = "admin/django_pgqueue/overview_shards.html", _("Overview of all shards")
+    shows_now, shows_charts = part != "charts", part != "now"
+    context: dict[str, Any] = {"shows_now": shows_now, "shows_charts": shows_charts}
     context["slow_text"] = _(
         "The database did not answer within %(limit)s, so some figures are missing here."
     ) % {"limit": age(PATIENCE)}
-    if context["shows_now"]:
-        context |= _now(admin, request)
-    if context["shows_charts"]:
-        span = chosen_span(request)
-        drawn = within(admin.database, PATIENCE, lambda: charts(admin.database, span))
-        context |= {"charts": drawn or [], "slow_charts": drawn is None}
-        context |= {"span": span.name, "span_tabs": span_tabs(request)}
+    shards, graphs = ask_shards(admin, request, now=shows_now, charts=shows_charts)
+    if shows_now:
+        context |= _now(admin, request, shards)
+    if shows_charts:
+        drawn = [*graphs.given.values()]
+        found = added_up(drawn, most={"seconds"}) if drawn else Graphs("", (), ())
+        context |= {"charts": _drawn(found.points, found.counted) if drawn else [], "span": found.span}
+        context |= {"times": span_filter(request), "slow_charts": bool(graphs.failed)}
+        if is_all:
+            context["slow_text"] = str(graphs)
     if part in {"now", "charts"}:
         request.current_app = admin.admin_site.name
         frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
-        return TemplateResponse(request, _TEMPLATE, {**frame, **context})
-    return console_page(admin, request, _TEMPLATE, _("Overview of the queues"), media=_MEDIA, **context)
+        return TemplateResponse(request, template, {**frame, **context})
+    return console_page(admin, request, template, title, media=_MEDIA, **context)
 
 
-def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+def _now(admin: DatabaseAdmin[Any], request: HttpRequest, answers: Answers[ShardFigures]) -> dict[str, Any]:
     """Return what changes by the second."""
-    site, alias = admin.admin_site, admin.database
+    site, is_all, given = admin.admin_site, is_of_all(request), answers.given
     url = partial(page_url, site, request)
-    state = read(alias)
-    pauses = paused(site, request, alias, state.pauses or [])
-    health, resumes = judge(state), may_resume(site, request)
+    may_pause, resumes = bool(url(Pause, "add")), may_resume(site, request) and not is_all
 
-    def last_hour() -> dict[str, Figures]:
-        return {row.queue_name: row for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES)}
+    def said(alias: str, text: Any) -> Any:
+        return named({alias: text}) if is_all else text
 
-    hour, rate = within(alias, PATIENCE, last_hour), within(alias, PATIENCE, lambda: rates(alias))
-    failed = within(alias, PATIENCE, lambda: failed_jobs(alias))
-    names = within(alias, PATIENCE, lambda: queues_in_use(alias))
-    every = sorted({*(state.depths or {}), *(names or [])})
-    shown = every[:MOST_QUEUES]
-    keys = ["*", *(f"queue:{name}" for name in shown)]
-    limits = within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
-    running = {f"queue:{name}": depth.running for name, depth in (state.depths or {}).items()}
-    running["*"] = sum(running.values())
-    limited = {
-        key: linked(url(Limit, "change", key), limit_words(limit, running.get(key, 0)))
-        for key, limit in (limits or {}).items()
-    }
-    workers = state.crew.workers if state.crew else []
-    return {
-        "health": health,
-        "troubles": [_trouble(url, problem, pauses, resumes) for problem in health.problems],
-        "notes": pauses.tasks_said,
-        "tiles": _tiles(url, state, failed),
-        "any_lost": bool(state.lost),
+    pauses: dict[str, Paused] = {}
+    troubles = [{"text": text} for text in unreachable(answers)]
+    for alias, shard in given.items():
+        with of_row(alias if is_all else ""):  # its links lead to the shard
+            pauses[alias] = paused(site, request, alias, shard.state.pauses or [])
+            for problem in shard.health.problems:
+                found = _trouble(url, problem, pauses[alias], resumes)
+                troubles.append(found | {"text": said(alias, found["text"])})
+    every_failed = [shard.failed for shard in given.values()]
+    failed = None
+    if is_all or None not in every_failed:
+        failed = [each for some in every_failed for each in (some or {}).values()]
+    tiles = _tiles(url, state_of(shard.state for shard in given.values()), failed)
+    if answers.failed:
+        without = _("without %(names)s") % {"names": ", ".join(answers.failed)}
+        for tile in tiles:
+            tile["note"] = "; ".join(filter(None, [tile["note"], without]))
+            tile["value"] = tile["value"] if given else ""
+    pauses_all = may_pause and not all(each.everything for each in pauses.values())
+    context = {
+        **queues_of(answers, pauses, url, is_all=is_all),
+        "troubles": troubles,
+        "notes": [said(alias, note) for alias, each in pauses.items() for note in each.tasks_said],
+        "tiles": tiles,
+        "any_lost": any(shard.state.lost for shard in given.values()),
         "jobs_url": url(Job, "changelist"),
-        "queues": [
-            _queue_row(state, name)
-            | {
-                "url": url(Queue, "change", name) or _jobs(url, queue=name),
-                "hour": (hour or {}).get(name),
-                "rate": (rate or {}).get(name, 0.0),
-                "failed": (failed or {}).get(name, FailedJobs()).day,
-                "paused": pauses.queues.get(name, ""),
-                "limit": limited.get(f"queue:{name}"),
-            }
-            for name in shown
-        ],
-        "every_limit": limited.get("*"),
-        "more_queues": max(0, len(every) - MOST_QUEUES),
-        "may_pause": bool(url(Pause, "add")),
-        "pauses_all": "" if pauses.everything or not url(Pause, "add") else EVERYTHING,
+        "pauses_all": EVERYTHING if pauses_all else "",
+    }
+    if is_all:
+        root, pages = site_url(site, "app_list", admin.opts.app_label), url(Job, "overview")
+        shards = [shard_row(alias, answers, with_shard(pages, alias, root)) for alias in of_page(admin)]
+        return context | {"health": health_of_all(answers), "shards": shards}
+    [shard] = given.values()
+    limits = _limits(url, admin.database, shard, [row["name"] for row in context["queues"]])
+    for row in context["queues"]:
+        row["limit"] = (limits or {}).get(f"queue:{row['name']}")
+    workers = shard.state.crew.workers if shard.state.crew else []
+    return context | {
+        "health": shard.health,
+        "every_limit": (limits or {}).get("*"),
+        "may_pause": may_pause,
         "may_resume": resumes,
         "failures": failure_block(admin) if url(Job, "failures") else None,
         "workers": [
             worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
         ],
         "more_workers": max(0, len(workers) - MOST_WORKERS),
-        "slow_queues": None in (state.depths, state.lost, hour, rate, failed, names, limits),
-        "slow_workers": state.crew is None,
+        "slow_queues": limits is None or not shard.is_whole,
+        "slow_workers": shard.state.crew is None,
     }
 
 
-def _jobs(url: partial[str], **filters: str) -> str:
-    """Return the URL of a list of jobs; empty for a user who may not view it."""
-    return f"{found}?{urlencode(filters)}" if (found := url(Job, "changelist")) else ""
+def _limits(
+    url: partial[str], alias: str, shard: ShardFigures, queues: Iterable[str]
+) -> dict[str, Any] | None:
+    """Return the limits of these queues and of all, with how many of their jobs run; None if not in time."""
+    running = {f"queue:{name}": depth.running for name, depth in (shard.state.depths or {}).items()}
+    running["*"] = sum(running.values())
+    keys = ["*", *(f"queue:{name}" for name in queues)]
+    found = within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(keys))
+    if found is None:
+        return None
+    return {
+        key: linked(url(Limit, "change", key), limit_words(limit, running.get(key, 0)))
+        for key, limit in found.items()
+    }
 
 
 _SOON = 30  # seconds; workers write their figures every ten seconds
 
 
-def charts(alias: str, span: TimeSpan) -> list[Chart]:
-    """Return the charts of a span. The last point is not over. Raises ``TimeLimitReached``."""
-    points = [point for point in series(alias, span) if point.seconds >= _SOON]
+def _drawn(points: Sequence[Figures], counted: Sequence[DepthPoint]) -> list[Chart]:
+    """Return the charts of these points. The last one is not over."""
+    points = [point for point in points if point.seconds >= _SOON]
     starts = [point.start for point in points]
     kinds: list[tuple[str, str, Color]] = [
         (pgettext("number of jobs", "failed"), "failed", "alarm"),
@@ -166,7 +199,6 @@ def charts(alias: str, span: TimeSpan) -> list[Chart]:
         *percentiles(points, "wait", SHARES, _("waited"), ("second", "third", "fourth")),
         *percentiles(points, "run", SHARES, _("ran"), ("main", "fifth", "sixth")),
     ]
-    counted = depth_series(alias, span)
     ran = [
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
         Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
@@ -185,7 +217,7 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     elif kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
         target, label = url(Worker, "changelist"), _("Workers")
     elif kind == "failures":
-        target, label = url(Job, "failures") or _jobs(url, status="failed", finished="hour"), _("Failures")
+        target, label = url(Job, "failures") or jobs_url(url, status="failed", finished="hour"), _("Failures")
     elif kind == "skips":
         target, label = (
             url(Schedule, "change", problem.subject),
@@ -196,7 +228,7 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
     elif kind in {"unreachable", "foreign_lock"}:
         target, label = url(JobStat, "database"), _("Database")
     else:
-        target = url(Queue, "change", name) or _jobs(url, queue=name)
+        target = queue_url(url, name)
         label = _("Queue %(name)s") % {"name": name}
     starts = kind in {"no_worker", "few_workers", "unserved"}
     command = "manage.py runqueueworker" if starts else ""
@@ -204,7 +236,7 @@ def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes:
 
 
 def _tiles(
-    url: partial[str], state: QueueState, failed_now: dict[str, FailedJobs] | None
+    url: partial[str], state: QueueState, failed_now: Sequence[FailedJobs] | None
 ) -> list[dict[str, Any]]:
     """Return the four tiles. A figure that could not be read in time is a question mark."""
     minutes = state.hour[:-1]  # the last one is not over
@@ -220,17 +252,17 @@ def _tiles(
             "before": number(before),
         }
     if failed_now is not None:
-        failed = capped(sum(each.hour for each in failed_now.values()))
+        failed = capped(sum(each.hour for each in failed_now))
     return [
-        {"label": _("Ready"), "value": ready, "note": oldest, "url": _jobs(url, due="now"),
+        {"label": _("Ready"), "value": ready, "note": oldest, "url": jobs_url(url, due="now"),
          "line": sparkline([each.waited(0.95) for each in minutes], "second"),
          "line_label": _("how long jobs waited, p95")},
-        {"label": _("Running"), "value": busy, "note": slots, "url": _jobs(url, status="running"),
+        {"label": _("Running"), "value": busy, "note": slots, "url": jobs_url(url, status="running"),
          "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots")},
         {"label": _("Finished a minute"), "value": finished, "note": speed, "url": url(JobStat, "changelist"),
          "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended")},
         {"label": _("Failed in the last hour"), "value": failed, "note": earlier, "alarm": now > before,
-         "url": _jobs(url, status="failed", finished="hour"),
+         "url": jobs_url(url, status="failed", finished="hour"),
          "line": sparkline([each.failed for each in minutes], "alarm"), "line_label": _("failures")},
     ]  # fmt: skip
 
@@ -256,24 +288,6 @@ def _ready(state: QueueState) -> tuple[str, str]:
     return capped(ready), "; ".join(notes)
 
 
-def _queue_row(state: QueueState, name: str) -> dict[str, Any]:
-    """Return a queue: its jobs, how many workers serve it, and whether one of these is alarming."""
-    depth = (state.depths or {}).get(name) or Depth(name)
-    limit = thresholds_of(name).age
-    serving = state.crew.serving(name) if state.crew else None
-    is_late = limit is not None and depth.oldest_ready > limit and not depth.is_paused
-    unattended = serving == 0 and depth.needs_workers and not depth.is_paused
-    return {
-        "name": name,
-        "depth": depth,
-        "lost": (state.lost or {}).get(name, 0),
-        "serving": serving,
-        "is_unattended": unattended,
-        "is_late": is_late or unattended,
-        "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
-    }
-
-
 _MOST_OF_REASON = 400
 EVERYTHING = "*"  # in the place of the name of a queue
 
@@ -291,23 +305,29 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     queue, button = request.POST.get("queue", ""), request.POST.get("button", "")
     if button not in {"pause", "resume"} or not queue or "\0" in queue:
         return HttpResponseBadRequest()
-    site = admin.admin_site
+    site, is_all = admin.admin_site, is_of_all(request)
     if not (page_url(site, request, Pause, "add") if button == "pause" else may_resume(site, request)):
         raise PermissionDenied
-    using, finish = admin.writes_to, partial(note_and_tell, admin, request)
-    target: dict[str, Any] = {"queue": queue}
+    if is_all and (button, queue) != ("pause", EVERYTHING):
+        return HttpResponseBadRequest()
+    finish, target = partial(note_and_tell, admin, request), dict[str, Any](queue=queue)
     kind, name = Pause.Kind.QUEUE, queue
     paused_words, resumed_words = _("Queue %(name)s is paused."), _("Queue %(name)s is resumed.")
     if queue == EVERYTHING:
         target, kind, name = {"everything": True}, Pause.Kind.ALL, ""
         paused_words, resumed_words = _("Everything is paused."), _("Everything is resumed.")
-    found = list(Pause.objects.using(using).filter(kind=kind, name=name))
+    reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
+    act = partial(pause, **target, reason=reason, author=request.user.get_username()[:150])
+    found = list(Pause.objects.using(admin.writes_to).filter(kind=kind, name=name))
     try:
-        if button == "pause":
-            reason = request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON]
-            made = pause(**target, reason=reason, author=request.user.get_username()[:150], using=using)
-            finish([made], _("Paused."), paused_words % {"name": name}, ADDITION)
-        elif resume(**target, using=using):
+        if button == "pause":  # with a commit in each shard; to repeat it is harmless
+            answers = over_shards(admin, lambda alias: act(using=alias), keep=True)
+            words = paused_words % {"name": name}
+            if is_all:
+                said = _("Everything is paused on %(names)s.") % {"names": ", ".join(answers.given) or "-"}
+                words = " ".join(filter(None, [said, str(answers)]))
+            finish([*answers.given.values()], _("Paused."), words, ADDITION)
+        elif resume(**target, using=admin.writes_to):
             finish(found, _("Resumed."), resumed_words % {"name": name}, DELETION)
         else:
             finish([], "", _("It was not paused any more."))

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
 from ..compat import InvalidTask
-from ..jobs.limits import pause, resume
+from ..jobs.limits import argument_problem, pause, resume
 from ..models import Pause
 from ..postgres.clock import server_now
 from ..tasks import options
@@ -23,6 +23,7 @@ from .console import details, target
 from .display import column
 from .history import note_and_tell
 from .lists import queue_names, task_paths
+from .shard_lists import PARTS
 
 _SUGGESTIONS = "pgqueue-names"  # the id of the list on the page
 
@@ -56,6 +57,13 @@ class PauseForm(DatabaseForm):
                 Pause.Kind.TASK: _("Enter the path of a task, such as shop.tasks.sync."),
             }
             self.add_error("name", text[kind])
+        if kind == Pause.Kind.ARGUMENT and "name" not in self.errors and argument_problem(name):
+            words = _(
+                "Enter a task and an argument that is not redacted: shop.tasks.sync kwargs.tenant=acme."
+            )
+            self.add_error("name", words)
+        elif kind in {Pause.Kind.GROUP, Pause.Kind.LIMIT_KEY} and not name:
+            self.add_error("name", _("Enter the key."))
         end = cleaned.get("until")
         if end is not None and not timedelta(0) < end - server_now(self.using) <= options.CENTURY:
             self.add_error("until", _("Enter a time in the future, within 100 years."))
@@ -63,12 +71,12 @@ class PauseForm(DatabaseForm):
 
 
 class PauseAdmin(RowActions[Pause]):
-    """Pauses and resumes queues, tasks, or everything."""
+    """Pauses and resumes queues, tasks, some of their jobs, or everything."""
 
     form = PauseForm
     purpose = _(
-        "Nothing is paused. A pause keeps workers from starting the jobs of a queue, of a task, or "
-        "all jobs. Add one here, or with manage.py pgqueue pause."
+        "Nothing is paused. A pause keeps workers from starting the jobs of a queue, of a task, of a group, "
+        "of a limit key, or all jobs. Add one here, or with manage.py pgqueue pause."
     )
     list_display = ("what", "reason", "author", "since", "end")
     list_display_links = ("what",)
@@ -112,7 +120,9 @@ class PauseAdmin(RowActions[Pause]):
         It asks first if an accident would start the jobs of more than one queue or task.
         """
         pauses, text = list(rows), _("{name} is {details}. Workers would start these jobs again.")
-        hurts = len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
+        hurts = len(pauses) * getattr(request, PARTS, 1) > 1 or any(
+            row.kind == Pause.Kind.ALL for row in pauses
+        )
         if hurts and not is_confirmed(request):
             effects = [RowEffect(about(target(row), text, details=details(row))) for row in pauses]
             return ask(self, request, _("Resume"), effects, pauses)

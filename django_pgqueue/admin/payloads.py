@@ -47,7 +47,7 @@ class PayloadAdmin(Base):
         return annotated
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Add the fields of the job to those that cannot be edited."""
+        """Add the fields of the job to the fields that cannot be edited."""
         return [*super().get_readonly_fields(request, obj), "job_status", "job_link"]
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -65,7 +65,7 @@ class PayloadAdmin(Base):
 
     @admin.display(description=_("job"), ordering="pk")
     def job_link(self, row: Any) -> str:
-        """The id of the job, with a link for those who may view it."""
+        """The id of the job, with a link for users who may view it."""
         if row.pgqueue_status is None or not row.pgqueue_linked:
             return str(row.pk)
         return display.linked(site_url(self.admin_site, "django_pgqueue_job_change", row.pk), row.pk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -20,8 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import formatting
 from ..formatting import throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
-from ..monitoring.backlog import Share, backlog
-from ..monitoring.depth import Flow, capped, depth_series, flows
+from ..monitoring.depth import Flow, Share, backlog, capped, depth_series, flows
 from ..monitoring.queues import PATIENCE, QueueFigures, one_queue, queue_figures
 from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital
@@ -36,15 +36,16 @@ from .charts import (
     rate_facts,
     share_text,
     span_charts,
-    span_tabs,
+    span_filter,
     sparkline,
     with_deploys,
 )
 from .console import is_restricted, page_url, paused, task_url
 from .display import Fact, alarm, column, dimmed, linked
 from .jobs.texts import breakable
+from .shard_lists import added_up, named
 from .task_page import limit_facts
-from .workers import Fleet, worker_row
+from .workers import Fleet, attendance, worker_row
 
 MOST_TASKS = 20
 FEW_WAITING = 20  # jobs; what fewer have in common is no news
@@ -91,7 +92,7 @@ class QueueChangeList(ChangeList):
         """Read the figures of all queues, and the settings of those on this page."""
         alias, site = self.model_admin.database, self.model_admin.admin_site
         (every, self.is_slow), fleet = queue_figures(alias), Fleet(alias)
-        if any(figures.needs_workers for figures in every):
+        if any(figures.depth.needs_workers for figures in every):
             self.trouble = fleet.trouble
         elif self.is_slow:
             self.trouble = gettext("The figures of the queues could not be read in time.")
@@ -105,15 +106,36 @@ class QueueChangeList(ChangeList):
         pause_url = page_url(site, request, Pause, "add")
         for figures in shown:
             queue: Any = saved.get(figures.name) or Queue(name=figures.name)
-            queue.figures, queue.attendance, queue.jobs_url = figures, fleet.attendance(queue.pk), jobs_url
-            queue.is_unattended = figures.needs_workers and not fleet.serving(queue.pk)
+            queue.figures, queue.jobs_url = figures, jobs_url
+            queue.serving, queue.silent = fleet.attending(queue.pk)
+            queue.is_unattended = figures.depth.needs_workers and not queue.serving
             query = urlencode({"kind": "queue", "name": queue.pk})
             pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
-            queue.paused = pauses.get(queue.pk) or pause
+            queue.paused, queue.is_paused = pauses.get(queue.pk) or pause, queue.pk in pauses
             self.result_list.append(queue)
         self.full_result_count = len(every)
         self.show_full_result_count = True
         self.show_admin_actions = bool(saved)
+
+
+#: What is the highest of several shards, and not their sum.
+HIGHEST = ("oldest_ready", "longest_running", "seconds")
+
+
+def _added_up(rows: Mapping[str, Any]) -> Any:
+    """Return a queue of several shards."""
+    every = [*rows.values()]
+    queue: Any = Queue(name=every[0].pk)
+    queue.figures = added_up([each.figures for each in every], most=HIGHEST)
+    queue.jobs_url, queue.paused = (
+        every[0].jobs_url,
+        named({alias: each.paused for alias, each in rows.items() if each.is_paused}, "; "),
+    )
+    queue.serving, queue.silent = (
+        sum(getattr(each, name) for each in every) for name in ("serving", "silent")
+    )
+    queue.is_unattended = any(each.is_unattended for each in every)
+    return queue
 
 
 class QueueAdmin(DatabaseAdmin[Queue]):
@@ -121,6 +143,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     change_list = QueueChangeList
+    add_up = staticmethod(_added_up)
     purpose = _(
         "There are no queues yet. A queue holds jobs until a worker runs them. It appears with its first job."
     )
@@ -143,8 +166,14 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
-        """How many live workers claim its jobs."""
-        return alarm(queue.attendance) if queue.is_unattended else queue.attendance
+        """How many live workers claim its jobs, or which shards have none."""
+        if not queue.is_unattended:
+            return attendance(queue.serving, queue.silent)
+        shards = {
+            alias: each for alias, each in getattr(queue, "of_shards", {}).items() if each.is_unattended
+        }
+        texts = {alias: attendance(each.serving, each.silent) for alias, each in shards.items()}
+        return alarm(named(texts, "; ") or attendance(queue.serving, queue.silent))
 
     paused = column(_("pause"), lambda queue: queue.paused)
 
@@ -199,7 +228,11 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
-        """The settings that differ from ``PGQUEUE``."""
+        """The settings that differ from ``PGQUEUE``, and for which shard if they are not the same on all."""
+        shards = getattr(queue, "of_shards", None)
+        if shards:
+            texts = {alias: self.own_settings(each) for alias, each in shards.items()}
+            return texts.popitem()[1] if len({*texts.values()}) == 1 else named(texts, "; ")
         kept = {_("done jobs"): queue.retention, _("failed jobs"): queue.failed_retention}
         waits = {_("first wait"): queue.backoff_base, _("longest wait"): queue.backoff_ceiling}
         parts = []
@@ -242,7 +275,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         context = super().page_context(request, obj)
         if obj is None:
             return context
-        name, span, alias = obj.pk, chosen_span(request), self.database
+        name, alias = obj.pk, self.database
+        span = chosen_span(request, alias)
         url = partial(page_url, self.admin_site, request)
         figures, fleet = one_queue(alias, name), Fleet(alias)
         serving, pauses = fleet.of(name), paused(self.admin_site, request, alias)
@@ -269,7 +303,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
             "rates": rate_facts(whole[0]) if whole else [],
             "charts": charts,
-            "span_tabs": span_tabs(request),
+            "times": span_filter(request),
             "facts": [
                 *(Fact(gettext("Paused"), text) for text in paused_by),
                 *limit_facts(alias, url, [f"queue:{name}", "*"]),
@@ -278,7 +312,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
                 worker_row(worker, url(Worker, "change", worker.pk)) for worker in serving[:MOST_WORKERS]
             ],
             "more_workers": max(0, len(serving) - MOST_WORKERS),
-            "trouble": fleet.trouble if figures is not None and figures.needs_workers else "",
+            "trouble": fleet.trouble if figures is not None and figures.depth.needs_workers else "",
             "tasks": [
                 {
                     "figures": row,
@@ -331,7 +365,9 @@ def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[
     if not is_task:
         filters["q"] = _TERMS[share.kind].format(share=share)
     query = urlencode({name: value for name, value in filters.items() if value})
-    pause = urlencode({"kind": "task", "name": share.value})
+    name = f"{share.task_path} {filters['q']}" if share.kind == "argument" else share.value
+    kind = "limit_key" if share.kind == "limit" else share.kind
+    pause = urlencode({"kind": kind, "name": name})
     return {
         "what": _KINDS[share.kind],
         "place": share.place,
@@ -339,7 +375,7 @@ def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[
         "value": breakable(share.value) if is_task else share.value,
         "share": f"{100 * share.share:.0f} %",
         "jobs_url": f"{jobs_url}?{query}",
-        "pause_url": f"{pause_url}?{pause}" if pause_url and is_task else "",
+        "pause_url": f"{pause_url}?{pause}" if pause_url else "",
     }
 
 

@@ -35,7 +35,7 @@ from ..tasks.task import Task
 from ..tasks.unique import Unique
 from . import display
 from .base import DatabaseAdmin
-from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_tabs, with_deploys
+from .charts import MEDIA, chosen_span, rate_facts, span_charts, span_filter, with_deploys
 from .console import console_page, details, page_url, paused, target, task_url
 from .display import Fact, linked
 from .failures import failure_block
@@ -48,7 +48,8 @@ MOST_SCHEDULES = 50
 def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
     task = known_tasks().get(task_path)
-    site, alias, span = admin.admin_site, admin.database, chosen_span(request)
+    site, alias = admin.admin_site, admin.database
+    span = chosen_span(request, alias)
     url = partial(page_url, site, request)
     try:
         charts = with_deploys(depth_series(alias, span), span_charts(series(alias, span, task=task_path)))
@@ -70,7 +71,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         summary=(task.func.__doc__ or "").strip().partition("\n")[0] if task is not None else "",
         tiles=tiles,
         charts=charts,
-        span_tabs=span_tabs(request),
+        times=span_filter(request),
         facts=list(_facts(alias, url, task_path, task)),
         policy=policy(task) if task is not None else [],
         failures=failure_block(site.get_model_admin(Job), span, task_path) if shows_failures else None,

@@ -7,7 +7,8 @@ It is made from the statistics of the span: at most ``MOST_TASKS`` rows, sorted 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest
@@ -21,11 +22,13 @@ from ..monitoring.spans import Figures, TimeSpan, Trend, breakdown, percentile_t
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.registry import known_tasks
 from .base import DatabaseAdmin, ReadOnlyAdmin
-from .charts import chosen_span, error_rate, share_text, span_tabs, sparkline
-from .console import console_page, paused, task_url
+from .charts import chosen_span, error_rate, share_text, span_filter, sparkline
+from .console import Paused, console_page, of_row, paused, task_url
 from .database_page import database_page, doctor_page
 from .jobs.texts import breakable
 from .lists import address, names_filter, queue_names
+from .shard_lists import added_up, by_name, named, over_shards, said_without, shard_links, union
+from .shards import is_of_all
 from .task_page import task_page
 
 MOST_TASKS = 1000
@@ -51,6 +54,8 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     statistics, have no pages of their own.
     """
 
+    reading_pages = frozenset({"changelist", "task"})
+
     def get_urls(self) -> list[URLPattern]:
         """Return the pages."""
         return [
@@ -61,20 +66,59 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
         ]
 
 
+class _TasksThere(NamedTuple):
+    """What a shard knows for the list."""
+
+    span: TimeSpan
+    ran: list[Figures] | None  # None: not in time
+    queues: list[str]
+    paused: str
+
+
 def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
-    site, alias, known = admin.admin_site, admin.database, known_tasks()
-    span, queue = chosen_span(request), _given(request, QUEUE_VAR)
-    rows, is_cut, is_slow = _rows(alias, span, queue)
+    site, known, queue = admin.admin_site, known_tasks(), _given(request, QUEUE_VAR)
+    is_all = is_of_all(request)
+
+    def read(alias: str) -> _TasksThere:
+        span, ran = chosen_span(request, alias), None
+        try:
+            ran = breakdown(alias, span, "task", queue=queue, most=MOST_TASKS)
+        except TimeLimitReached:
+            if is_all:  # like a shard that does not answer
+                raise
+        with of_row(alias if is_all else ""):
+            return _TasksThere(span, ran, queue_names(alias), paused(site, request, alias).everything)
+
+    answers = over_shards(admin, read)
+    given = answers.given
+    shards = by_name({alias: {row.task_path: row for row in each.ran or ()} for alias, each in given.items()})
+    rows = [added_up([*parts.values()], most={"seconds"}) for parts in shards.values()]
+    start: Any = rows[0].start if rows else None
+    rows += [
+        Figures(start, task_path=path)
+        for path, task in known.items()
+        if path not in shards and queue in {"", task.queue_name}
+    ]
     words = _given(request, SEARCH_VAR).casefold().split()
     found = [row for row in rows if all(word in row.task_path.casefold() for word in words)]
     order = _given(request, ORDER_VAR)
     order = order if order.removeprefix("-") in _COLUMNS else DEFAULT_ORDER
     _sort(found, order)
     page = Paginator(found, PER_PAGE).get_page(_given(request, PAGE_VAR))
-    lines: dict[str, Trend] = {}
+    names = [row.task_path for row in page if row.attempts]
+    lines: list[dict[str, Trend]] = []
     with suppress(TimeLimitReached):
-        lines = trends(alias, span, "task", [row.task_path for row in page if row.attempts])
+        drawn = over_shards(admin, lambda alias: trends(alias, given[alias].span, "task", names), only=given)
+        lines = [*drawn.given.values()]
+
+    def links_to(path: str) -> Any:
+        return shard_links(shards.get(path, ()), partial(task_url, site, request, path), answers.failed)
+
+    def drawn_trend(row: Figures) -> str:
+        return sparkline(added_up([each[row.task_path] for each in lines]).attempts)
+
+    banners = {alias: each.paused for alias, each in given.items()}
     pages = [
         {"number": each, "url": address(request, {PAGE_VAR: each}), "is_current": each == page.number}
         for each in page.paginator.page_range
@@ -84,12 +128,14 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         request,
         "admin/django_pgqueue/task_list.html",
         gettext("Tasks"),
-        pgqueue_paused=paused(site, request, alias),
+        pgqueue_paused=Paused(everything=named(banners) if is_all else next(iter(banners.values()), "")),
+        unanswered=said_without(answers),
         rows=[
             {
                 "figures": row,
                 "name": breakable(row.task_path),
-                "url": task_url(site, request, row.task_path),
+                "url": "" if is_all else task_url(site, request, row.task_path),
+                "shards": links_to(row.task_path) if is_all else "",
                 "is_known": row.task_path in known,
                 "errors": share_text(error_rate(row)),
                 "times": [
@@ -97,19 +143,23 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
                     for histogram in (row.wait_histogram, row.run_histogram)
                     for share in (0.5, 0.95)
                 ],
-                "trend": sparkline(lines[row.task_path].attempts) if row.task_path in lines else "",
+                "trend": drawn_trend(row) if row.attempts and lines else "",
             }
             for row in page
         ],
         count=len(found),
-        most=MOST_TASKS if is_cut else 0,
-        is_slow=is_slow,
+        most=MOST_TASKS if any(len(each.ran or ()) == MOST_TASKS for each in given.values()) else 0,
+        is_slow=any(each.ran is None for each in given.values()),
         columns=_headings(request, order),
         filters=[
-            names_filter(request, gettext("queue"), QUEUE_VAR, queue_names(alias)),
-            {"title": gettext("time"), "choices": span_tabs(request)},
+            names_filter(request, gettext("queue"), QUEUE_VAR, union(each.queues for each in given.values())),
+            span_filter(request),
         ],
-        hidden={name: request.GET[name] for name in ("span", QUEUE_VAR, ORDER_VAR) if name in request.GET},
+        hidden={
+            name: request.GET[name]
+            for name in ("span", "span_from", "span_to", QUEUE_VAR, ORDER_VAR)
+            if name in request.GET
+        },
         search=_given(request, SEARCH_VAR),
         pages=pages if len(pages) > 1 else [],
     )
@@ -117,22 +167,6 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
 
 def _given(request: HttpRequest, name: str) -> str:
     return request.GET.get(name, "").strip()
-
-
-def _rows(alias: str, span: TimeSpan, queue: str) -> tuple[list[Figures], bool, bool]:
-    """Return tasks that ran or are found here; whether there are more; whether statistics were too slow."""
-    try:
-        ran, is_slow = breakdown(alias, span, "task", queue=queue, most=MOST_TASKS), False
-    except TimeLimitReached:
-        ran, is_slow = [], True
-    paths = {figures.task_path for figures in ran}
-    start: Any = ran[0].start if ran else None
-    others = [
-        Figures(start, task_path=path)
-        for path, task in known_tasks().items()
-        if path not in paths and queue in {"", task.queue_name}
-    ]
-    return [*ran, *others], len(ran) == MOST_TASKS, is_slow
 
 
 def _sort(rows: list[Figures], order: str) -> None:

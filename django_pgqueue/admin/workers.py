@@ -65,15 +65,19 @@ def worker_row(worker: Any, url: str) -> dict[str, Any]:
     }
 
 
+def attendance(alive: int, silent: int) -> str:
+    """Return how many workers claim jobs of a queue."""
+    if silent and not alive:
+        return gettext("%(count)d silent") % {"count": silent}
+    return formatting.number(alive) if alive else pgettext("workers", "none")
+
+
 class Fleet(Crew):
     """All workers of a database, in words."""
 
-    def attendance(self, queue: str) -> str:
-        """Return how many workers claim jobs of a queue."""
-        alive, silent = self.serving(queue), sum(one.vital == Vital.SILENT for one in self.of(queue))
-        if silent and not alive:
-            return gettext("%(count)d silent") % {"count": silent}
-        return formatting.number(alive) if alive else pgettext("workers", "none")
+    def attending(self, queue: str) -> tuple[int, int]:
+        """Return how many workers claim jobs of a queue, and how many are silent."""
+        return self.serving(queue), sum(one.vital == Vital.SILENT for one in self.of(queue))
 
     @property
     def trouble(self) -> str:
@@ -155,7 +159,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         return with_vitals(super().get_queryset(request))
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        """Add the buttons; and for users who may view jobs, those that it runs and that it has ended."""
+        """Add the buttons; and for users who may view jobs, the jobs that it runs and has ended."""
         context = super().page_context(request, obj)
         if obj is None:
             return context
@@ -196,7 +200,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             for job in history.jobs
             if job.id not in hidden
         ]
-        # How fast it ended jobs, among those that ended last.
+        # How fast it ended jobs, among the ones that ended last.
         note = ""
         if history.per_second is not None:
             note = gettext("About %(rate)s, over the last %(period)s.") % {
@@ -297,12 +301,12 @@ def _effect(worker: Any, name: str) -> RowEffect:
     if not (name == "stop" or _can_be_replaced(worker)):
         return RowEffect(about(worker, _("{name} already finishes its jobs and ends.")), acts=False)
     words = _(
-        "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and be "
+        "{name} would start no more jobs, finish its running jobs ({jobs}) within its grace period, and be "
         "replaced."
     )
     if name == "stop" or worker.supervisor is None:
         words = _(
-            "{name} would start no more jobs, finish those that run ({jobs}) within its grace period, and "
+            "{name} would start no more jobs, finish its running jobs ({jobs}) within its grace period, and "
             "end."
         )
     return RowEffect(about(worker, words, jobs=busy_text(worker)))

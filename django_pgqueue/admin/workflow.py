@@ -68,7 +68,7 @@ class Node:
 
     @property
     def state(self) -> str:
-        """The state that matters most of those that occur; empty if there are no jobs."""
+        """The state that matters most among the ones that occur; empty if there are no jobs."""
         return next((state for state in MATTERS if self.counts[state]), "")
 
 
@@ -297,7 +297,7 @@ _MOST_OF_NAME, _MOST_OF_STATE = 20, 26  # characters in a box
 
 def boxes_of(workflow: Workflow, url_of: Callable[[Node, str], str]) -> list[dict[str, Any]]:
     """Return each node as the template shows it, and as it is "drawn" by the script: two short lines, and the
-    whole as its title. Those that wait for nothing come first.
+    whole as its title. Jobs that wait for nothing come first.
     """
     column, boxes = columns(workflow), []
     words = {key: words_of(node) for key, node in workflow.nodes.items()}

@@ -25,7 +25,9 @@ from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
 from ..operations import SQL_FOLDER, lost_functions
 from ..postgres import fetch_rows, fetch_value
-from ..postgres.roles import filtered, kept_roles, lacking, shortened
+from ..postgres.replicas import is_replica_of
+from ..postgres.roles import filtered, guarded, kept_roles, lacking, shortened, unguarded
+from ..tasks.shards import read_shard
 from .backends import check, message
 from .tasks import queue_databases
 
@@ -42,7 +44,9 @@ _INSTALLED = (
 def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[CheckMessage]:
-    """E012, E026, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
+    """E012, E026, W003, W018 and the checks of ``database_problems``, for the given databases that jobs go
+    to.
+    """
     for alias in checkable(databases):
         try:
             if not (waiting := unapplied(alias, _LABEL)):
@@ -50,6 +54,7 @@ def check_database(
                 yield from found
                 if not any(isinstance(each, Error) for each in found):
                     yield from _sequence(alias)
+                yield from _replica(alias)
             elif sys.argv[1:2] != ["migrate"]:
                 yield message(
                     "W003",
@@ -67,6 +72,23 @@ def check_database(
             )
 
 
+def _replica(primary: str) -> Iterator[CheckMessage]:
+    replica = "" if conf.problems() else conf.current().replicas.get(primary, "")
+    if not replica or replica not in connections.settings:
+        return
+    try:
+        if is_replica_of(replica, primary):
+            return
+        wrong = f"is not a standby of the database {primary!r}"
+    except OperationalError as problem:
+        wrong = f"does not answer: {str(problem).strip()}"
+    yield message(
+        "W018",
+        f"The database {replica!r}, which PGQUEUE['REPLICAS'] names, {wrong}. The admin would show it.",
+        f"Correct DATABASES[{replica!r}], or remove it from PGQUEUE['REPLICAS'].",
+    )
+
+
 def checkable(databases: Iterable[str] | None) -> list[str]:
     """Return the databases that jobs go to. E001 reports databases that are not PostgreSQL."""
     ours = sorted({*queue_databases()} & {*(databases or ())})
@@ -79,8 +101,9 @@ def database_problems(alias: str) -> list[CheckMessage]:
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
     history has lost its row. E030: the functions expect their tables in another schema. W004: there are
     functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack rights.
+    E033, W017: a shard has another name, or none.
     W011: the table of statuses has lost rows. W013: the encoding is not UTF8. E028, W015: row-level security
-    hides jobs, or payloads.
+    hides jobs, or payloads. W019: a partition lacks the policies of tenants.
 
     Raises ``OperationalError`` if the server cannot be reached.
     """
@@ -130,6 +153,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     yield from hidden
     if any(isinstance(each, Error) for each in hidden):
         return  # the rest reads these tables
+    yield from _shard(alias)
     yield from _ring(alias)
     yield from _statuses(alias)
     if (encoding := fetch_value(alias, "SHOW server_encoding")) != "UTF8":
@@ -144,6 +168,13 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
 
 
 def _row_security(alias: str, tables: Iterable[str]) -> Iterator[CheckMessage]:
+    if leaves := unguarded(guarded(alias)):
+        yield message(
+            "W019",
+            f"The table of jobs in the database {alias!r} has the policies of tenants, but not its "
+            f"partitions {', '.join(leaves)}.",
+            f"Run with the owner of the tables: python manage.py pgqueue tenants --apply --database {alias}",
+        )
     hint = "Give the role of the workers BYPASSRLS (ALTER ROLE ... BYPASSRLS)"
     if names := filtered(alias, sorted(tables)):
         yield message(
@@ -172,6 +203,25 @@ def _roles(alias: str) -> Iterator[CheckMessage]:
             f"{shortened(lacks)}.",
             "Run with the owner of the tables: "
             f"python manage.py pgqueue roles --apply --database {alias}{''.join(names)}",
+        )
+
+
+def _shard(alias: str) -> Iterator[CheckMessage]:
+    if conf.problems() or alias not in conf.current().shards:
+        return
+    add, shard = f"Run: python manage.py pgqueue shard add {alias}", read_shard(alias)
+    if shard is None:
+        yield message(
+            "W017",
+            f"The database {alias!r} is in PGQUEUE['SHARDS'], but it has no name and no number.",
+            f"{add}",
+        )
+    elif shard.name != alias:
+        yield message(
+            "E033",
+            f"The database {alias!r} in PGQUEUE['SHARDS'] is the shard {shard.name!r}. The ids of its jobs "
+            f"begin with '{shard.name}:' elsewhere.",
+            f"Correct DATABASES. Or, if all processes call it {alias!r} from now on, rename it. {add}",
         )
 
 
@@ -249,8 +299,8 @@ def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:
 
 @cache
 def _functions() -> frozenset[str]:
-    """Return the names of the functions and procedures that exist after the last migration: those that a file
-    creates and no file drops. A name that is dropped is not used again.
+    """Return the names of the functions and procedures that exist after the last migration: the ones that a
+    file creates and no file drops. A name that is dropped is not used again.
     """
     files = SQL_FOLDER.rglob("*.sql")
     found = {match for file in files for match in _ROUTINE.findall(file.read_text(encoding="utf-8"))}

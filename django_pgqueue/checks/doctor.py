@@ -11,8 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from statistics import median
 from time import monotonic
@@ -27,10 +26,18 @@ from django.utils.translation import gettext_lazy
 
 from .. import conf
 from ..formatting import age, number
+from ..maintenance.reindex import bloated_indexes
+from ..models import Job, JobStat
+from ..models.job import Status
 from ..monitoring.database import PartState, database
 from ..monitoring.health import full_health
-from ..postgres import fetch_rows
+from ..monitoring.workers import Crew, Vital
+from ..postgres import fetch_rows, sql_of
+from ..postgres.roles import shortened
 from ..postgres.session import Session, connect
+from ..tasks.paths import RELAY
+from ..tasks.registry import known_tasks
+from ..tasks.task import Task
 from .database import database_problems, unapplied
 
 ARRIVES_WITHIN = 2.0  # seconds, for a notification
@@ -39,10 +46,11 @@ COMMITS = 5
 MOST_SKEW = 2.0  # seconds between the clocks of the server and of this machine
 LATE = 60.0  # seconds
 LONG_DEPLOY = 3600.0  # seconds in which workers may run two versions
-INDEX_BYTES = 64 * 2**20  # smaller indexes are not worth the work
-INDEX_BYTES_OF_ROW = 500  # several times what a row takes in an index that is not bloated
 MOST_KEPT = 5_000_000  # rows
-_SQL = Path(__file__).with_name("doctor.sql").read_text(encoding="utf-8")
+USUAL_TIME = 60.0  # seconds that a task without a timeout may take
+SHORTEST_RETENTION = timedelta(minutes=1)
+POOL_SIZE = 4  # the min_size of psycopg_pool, which is also the greatest size if none is given
+_SQL = sql_of(__file__, "doctor")
 
 
 class Complaint(NamedTuple):
@@ -82,8 +90,8 @@ class _Figures(NamedTuple):
     settings: dict[str, str]
     notify: str
     versions: list[dict[str, Any]]
+    slots: int
     late: list[dict[str, Any]]
-    indexes: list[dict[str, Any]]
     kept: int
 
 
@@ -129,8 +137,9 @@ def _examinations(alias: str) -> Iterator[Examination]:
         yield _commit(session)
         yield _clock(session)
     lease = conf.current().lease
-    limits = {"index_bytes": INDEX_BYTES, "index_bytes_of_row": INDEX_BYTES_OF_ROW, "late": LATE}
-    [row] = fetch_rows(alias, _SQL, {"settings": [*_SETTINGS], "lease": lease, **limits})
+    [row] = fetch_rows(
+        alias, _SQL, {"settings": [*_SETTINGS, *_END_TRANSACTIONS], "lease": lease, "late": LATE}
+    )
     figures = _Figures(**json.loads(row[0]))
     for code, find in _OF_FIGURES.items():
         yield of(code, find(alias, figures))
@@ -144,6 +153,13 @@ def _installation(alias: str) -> Iterator[Complaint]:
 def _queues(alias: str) -> Iterator[Complaint]:
     for problem in full_health(alias).problems:
         yield Complaint(problem.text, problem.fix, problem.is_minor)
+    crew, relayed = Crew(alias), {"queue_name": RELAY}
+    waits = Job.objects.using(alias).filter(shelf=0, status__in=(Status.PENDING, Status.RETRY), **relayed)
+    is_used = waits.exists() or JobStat.objects.using(alias).filter(**relayed).exists()
+    if is_used and crew.count(Vital.RUNNING) and not crew.serving(RELAY):
+        text = _("Calls for other databases do not arrive: no worker serves the queue %(queue)s.")
+        fix = _("Start a worker: %(command)s") % {"command": f"manage.py runqueueworker --queues {RELAY}"}
+        yield Complaint(text % {"queue": RELAY}, fix)
 
 
 def _server(alias: str) -> Iterator[Complaint]:
@@ -245,6 +261,64 @@ def _settings(alias: str, figures: _Figures) -> Iterator[Complaint]:
             text, _("Reset it for the role and the database: ALTER ROLE ... RESET pgqueue.notify")
         )
 
+    yield from _of_tasks(alias, figures)
+    yield from _of_pool(alias, figures)
+
+
+_OUTLAST = gettext_lazy(
+    "The server ends the transaction of an atomic task before its timeout: %(name)s is %(limit)s. %(tasks)s"
+)
+#: The settings of the server that end a transaction. Atomic tasks have the settings of their role.
+_END_TRANSACTIONS = ("idle_in_transaction_session_timeout", "transaction_timeout")
+
+
+def _of_tasks(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    """Compare what tasks declare with the settings of Django and of the server."""
+    settings = conf.current()
+    tasks = [task for task in known_tasks().values() if task.database in (None, alias)]
+    times = {task: task.policy().timeout or USUAL_TIME for task in tasks}
+    for name in _END_TRANSACTIONS:
+        limit = int(figures.settings.get(name) or 0) / 1000
+        if cut := [task for task in tasks if limit and task.atomic and times[task] > limit]:
+            fix = _(
+                "Give these tasks shorter timeouts, or the role of the workers a longer one: %(statement)s"
+            )
+            statement = {"statement": f"ALTER ROLE ... SET {name}"}
+            values = {"name": name, "limit": age(limit), "tasks": _paths(cut)}
+            yield Complaint(str(_OUTLAST) % values, fix % statement)
+    once = [task for task in tasks if task.on_lost == "fail" and task.policy().timeout]
+    if cut := [task for task in once if times[task] > settings.grace]:
+        text = _("A stop of a worker fails jobs that still run after GRACE (%(limit)s): %(tasks)s")
+        fix = _('Let GRACE be longer than the timeouts of tasks with on_lost="fail".')
+        yield Complaint(text % {"limit": age(settings.grace), "tasks": _paths(cut)}, fix, is_minor=True)
+    windows = {task: task.unique.window for task in tasks if task.unique and task.unique.window}
+    if cut := [task for task, window in windows.items() if window > settings.retention]:
+        text = _("The window of unique jobs is longer than RETENTION (%(limit)s): %(tasks)s")
+        fix = _("An enqueue may return a job that is no longer kept. Keep jobs for as long as the window.")
+        limit_text = age(settings.retention.total_seconds())
+        yield Complaint(text % {"limit": limit_text, "tasks": _paths(cut)}, fix, is_minor=True)
+    if settings.retention < SHORTEST_RETENTION:
+        text = _("RETENTION is %(limit)s, so a result may be gone before its caller reads it.")
+        fix = _("Keep jobs for a minute at least, and for as long as others wait for their results.")
+        yield Complaint(text % {"limit": age(settings.retention.total_seconds())}, fix, is_minor=True)
+
+
+def _paths(tasks: list[Task[..., Any]]) -> str:
+    return shortened(sorted(task.module_path for task in tasks))
+
+
+def _of_pool(alias: str, figures: _Figures) -> Iterator[Complaint]:
+    pool = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if pool:
+        given = pool if isinstance(pool, dict) else {}
+        size = given.get("max_size") or given.get("min_size", POOL_SIZE)
+        if size < figures.slots:
+            text = _("Workers run up to %(slots)d jobs at once, but a pool has %(size)d connections.")
+            fix = _("Set max_size in OPTIONS['pool'] of DATABASES[%(alias)r] to the number of threads.")
+            yield Complaint(
+                text % {"slots": figures.slots, "size": size}, fix % {"alias": alias}, is_minor=True
+            )
+
 
 def _versions(alias: str, figures: _Figures) -> Iterator[Complaint]:
     if len(figures.versions) > 1 and figures.versions[-1]["seconds"] > LONG_DEPLOY:
@@ -268,16 +342,18 @@ def _schedules(alias: str, figures: _Figures) -> Iterator[Complaint]:
 
 
 def _indexes(alias: str, figures: _Figures) -> Iterator[Complaint]:
-    for each in figures.indexes:
+    for index in bloated_indexes(alias):
         text = _("%(name)s has %(size)s for %(rows)s rows: most of it is empty.")
-        size = {
-            "name": each["name"],
-            "size": filesizeformat(each["bytes"]),
-            "rows": number(each["live_rows"]),
-        }
-        fix = _("Build it anew, beside the work: %(statement)s")
-        statement = {"statement": f"REINDEX INDEX CONCURRENTLY {each['name']}"}
-        yield Complaint(text % size, fix % statement, is_minor=True)
+        statement = f"REINDEX INDEX CONCURRENTLY {index.name}"
+        if index.is_leftover:
+            text = _("%(name)s is invalid: a REINDEX that was interrupted has left it.")
+            statement = f"DROP INDEX CONCURRENTLY {index.name}"
+        size = {"name": index.name, "size": filesizeformat(index.bytes), "rows": number(index.live_rows)}
+        fix = _("Run in SQL: %(statement)s. Or let workers do it: %(setting)s.")
+        if conf.current().reindex:
+            fix = _("Workers do this within hours, if their role owns the table. In SQL: %(statement)s")
+        setting = {"statement": statement, "setting": 'PGQUEUE["REINDEX"] = True'}
+        yield Complaint(text % size, fix % setting, is_minor=True)
 
 
 def _history(alias: str, figures: _Figures) -> Iterator[Complaint]:

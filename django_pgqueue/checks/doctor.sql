@@ -3,11 +3,11 @@ WITH configured AS (
     SELECT jsonb_object_agg(given.name, given.setting) AS found
     FROM pg_settings AS given WHERE given.name = ANY (%(settings)s)
 ), alive AS (
-    SELECT worker.version, count(*) AS workers,
+    SELECT worker.version, count(*) AS workers, max(worker.slots) AS slots,
         extract(epoch FROM statement_timestamp() - min(worker.started_at))::float8 AS seconds
     FROM pgqueue_worker AS worker
     -- A worker in another language, which has no supervisor, has versions of its own.
-    WHERE worker.supervisor IS NOT NULL AND worker.version <> ''
+    WHERE worker.supervisor IS NOT NULL
         AND worker.heartbeat_at >= statement_timestamp() - %(lease)s * interval '1 s'
     GROUP BY worker.version
 ), late AS (
@@ -15,22 +15,13 @@ WITH configured AS (
     FROM pgqueue_schedule AS schedule
     WHERE schedule.paused_at IS NULL AND schedule.retired_at IS NULL
         AND coalesce(schedule.next_run_at, schedule.since) < statement_timestamp() - %(late)s * interval '1 s'
-), large AS (
-    SELECT tree.relname AS name, pg_relation_size(tree.oid) AS bytes,
-        pg_stat_get_live_tuples(leaf.oid) AS live_rows
-    FROM pg_class AS leaf
-    JOIN pg_index AS link ON link.indrelid = leaf.oid
-    JOIN pg_class AS tree ON tree.oid = link.indexrelid
-    WHERE leaf.relkind = 'r' AND leaf.relname IN ('pgqueue_job_live', 'pgqueue_job_kept') AND leaf.relnamespace = (
-            SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
-        AND pg_relation_size(tree.oid) > greatest(
-            %(index_bytes)s, %(index_bytes_of_row)s * pg_stat_get_live_tuples(leaf.oid))
 )
 SELECT jsonb_build_object(
     'settings', (SELECT configured.found FROM configured),
     'notify', coalesce(current_setting('pgqueue.notify', true), ''),
-    'versions', (SELECT coalesce(jsonb_agg(alive ORDER BY alive.seconds DESC), '[]') FROM alive),
+    'versions', (
+        SELECT coalesce(jsonb_agg(alive ORDER BY alive.seconds DESC), '[]') FROM alive WHERE alive.version <> ''),
+    'slots', (SELECT coalesce(max(alive.slots), 0) FROM alive),
     'late', (SELECT coalesce(jsonb_agg(late ORDER BY late.name), '[]') FROM late),
-    'indexes', (SELECT coalesce(jsonb_agg(large ORDER BY large.bytes DESC), '[]') FROM large),
     'kept', pg_stat_get_live_tuples('pgqueue_job_kept'::regclass)
 )

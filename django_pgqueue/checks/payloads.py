@@ -1,5 +1,5 @@
-"""System checks for the models of a project: those that inherit from ``JobPayload`` (tasks, databases,
-triggers and references), and those that refer to rows of the queue.
+"""System checks for the models of a project: models that inherit from ``JobPayload`` (tasks, databases,
+triggers and references), and models that refer to rows of the queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """
     for model in apps.get_models():
         is_payload = issubclass(model, JobPayload) and not model._meta.proxy
-        # The rows of a child belong to those of its parent, which has the job.
+        # The rows of a child belong to the rows of its parent, which has the job.
         is_child = any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list())
         if is_payload and not is_child and model._meta.pk.name != "job":
             yield message(
@@ -60,7 +60,7 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 def check_payload_triggers(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[CheckMessage]:
-    """E021: the table of a payload model has no triggers, or those of another task. E029: it lacks
+    """E021: the table of a payload model has no triggers, or the triggers of another task. E029: it lacks
     the column of a key. W011: its task is not declared in the database.
     """
     if not databases or settings_are_broken():
@@ -251,7 +251,7 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
 def _key_columns(
     alias: str, model: type[JobPayload], paths: list[str], database: str
 ) -> Iterator[CheckMessage]:
-    """Compare the columns that the trigger reads with those of the table."""
+    """Compare the columns that the trigger reads with the columns of the table."""
     table = connections[alias].ops.quote_name(model._meta.db_table)
     columns = {name for (name,) in fetch_rows(alias, _COLUMNS_SQL, [table])}
     for declared in DeclaredTask.objects.using(alias).filter(pk__in=paths[:1]):

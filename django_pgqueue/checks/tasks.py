@@ -13,10 +13,12 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import getsource
+from itertools import combinations
 from types import ModuleType
 from typing import Any
 
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -29,6 +31,7 @@ from ..context import variable
 from ..exceptions import InvalidKey, UnknownTask, WrongBackend
 from ..formatting import did_you_mean
 from ..maintenance.schedules import database_of
+from ..postgres.aliases import same_database
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
 from ..schedules.policy import call_keys
 from ..tasks.keys import limit_name, limit_numbers
@@ -115,9 +118,21 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Itera
     yield from (*_paths(broken), *_not_imported(broken), *_queues(), *_limits(), *_hidden())
 
 
+def _apps_of_tenants() -> Iterator[tuple[str, Any, str]]:
+    """Yield where tenants' apps are in django-tenants and django-pgschemas, these, and where others go."""
+    yield "TENANT_APPS", getattr(settings, "TENANT_APPS", ()), "SHARED_APPS"
+    schemas = getattr(settings, "TENANTS", None)  # another package may use this name for something else
+    for schema, given in schemas.items() if isinstance(schemas, dict) else ():
+        if schema != "public" and isinstance(given, dict):
+            yield f"TENANTS[{schema!r}]['APPS']", given.get("APPS", ()), "TENANTS['public']['APPS']"
+
+
 @check()
 def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """E001, E005, E017: jobs would go to a database that is not PostgreSQL, missing, or has a long alias."""
+    """E001, E005, E017: jobs would go to a database that is not PostgreSQL, missing, or has a long alias.
+    E032: two shards are one database. E034: a replica is missing, or is its own primary. W020: each tenant
+    would have a queue.
+    """
     for alias, why in sorted(queue_databases().items()):
         jobs = f"Jobs go to the database {alias!r} because of {why}, but"
         try:
@@ -141,12 +156,39 @@ def check_databases(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
                 "django.tasks allows.",
                 f"Give it an alias of at most {LONGEST_ALIAS} characters in DATABASES.",
             )
+    for place, names, shared in _apps_of_tenants():
+        if any(str(name).partition(".")[0] == "django_pgqueue" for name in names):
+            yield message(
+                "W020",
+                f"{place} has django_pgqueue, so each tenant's schema would have a queue of its own, which "
+                "no worker finds.",
+                f"Put it into {shared} only. Its tables are in the schema public then, for the jobs of all "
+                "tenants.",
+            )
+    shards = () if settings_are_broken() else conf.current().shards
+    for one, other in combinations(shards, 2):
+        if same_database(one, other):
+            yield message(
+                "E032",
+                f"PGQUEUE['SHARDS'] names one database twice, as {one!r} and as {other!r}.",
+                "Remove one of them. Each shard is a database, or a schema, of its own.",
+            )
+    replicas = {} if settings_are_broken() else conf.current().replicas
+    for primary, replica in replicas.items():
+        missing = next((alias for alias in (primary, replica) if alias not in connections.settings), None)
+        if missing is not None or same_database(primary, replica):
+            wrong = "one database twice" if missing is None else f"{missing!r}, which is not in DATABASES"
+            yield message(
+                "E034",
+                f"PGQUEUE['REPLICAS'] names {wrong}.",
+                'Write the alias of the primary, and that of its standby: {"default": "replica"}.',
+            )
 
 
 @check()
 def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """E014, E015, E016 and E031: schedules in the settings that are invalid, schedules that cannot be called,
-    those that settings and code declare, and those whose queue is not in QUEUES.
+    schedules that settings and code declare, and schedules whose queue is not in QUEUES.
     """
     if settings_are_broken() or not (conf.current().schedules or declared_schedules()):
         return
@@ -156,7 +198,7 @@ def check_schedules(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
         yield message(
             "E014",
             f"PGQUEUE['SCHEDULES'][{name!r}] is invalid: {problem}",
-            "Correct the value. The options are those of @schedule.",
+            "Correct the value. It takes the options of @schedule.",
         )
     for each in (*good.values(), *declared_schedules().values()):
         yield from _uncallable(each)
@@ -196,7 +238,7 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
 
 
 def _paths(broken: set[str]) -> Iterator[CheckMessage]:
-    """Find declared tasks that cannot be imported by their path. Those of modules that raise are known."""
+    """Find declared tasks that cannot be imported by their path, except tasks of modules that raise."""
     said = set()
     for task in declared_tasks():
         module = task.func.__module__
@@ -261,7 +303,7 @@ def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
 
 
 def _with_their_imports(names: Iterable[str], packages: set[str]) -> set[str]:
-    """Return these modules and those of some packages that they import, which is read from their sources."""
+    """Return these modules, and modules of some packages that their sources import."""
     found, queue = set(), list(names)
     while queue:
         name = queue.pop()
@@ -341,4 +383,6 @@ def queue_databases() -> dict[str, str]:
     for task in declared_tasks():
         if task.database is not None:
             found.setdefault(task.database, f"the task {task.module_path}")
+    for alias in () if settings_are_broken() else conf.current().shards:
+        found.setdefault(alias, "PGQUEUE['SHARDS']")
     return found

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any, NamedTuple
 
-from django.db import connections
 from django.utils.translation import gettext_lazy as _
 
 from .. import conf
@@ -20,6 +19,7 @@ from ..compat import TaskResult, for_async
 from ..models import Job
 from ..models.changes import locate
 from ..monitoring.workers import one_is_starting
+from ..postgres import fetch_rows
 from ..redaction import beginning, redact_text
 from ..tasks.links import public_id
 from .words import plain, sentence
@@ -67,17 +67,14 @@ def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = N
     alias, pk = locate(job)
     alias = using or alias
     settings = conf.current()
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_SQL, [pk, settings.heartbeat, settings.lease])
-        code, text = cursor.fetchone()
-        facts = json.loads(text)
-        if code == "no_worker":
-            facts["starting"] = one_is_starting(alias)
-        error = facts.get("error") or {}
-        if len(error.get("message") or "") >= _SHOWN and not settings.redact.are_names:
-            # What a pattern is to find may reach beyond what was read.
-            cursor.execute(_MESSAGE, [_READ, pk])
-            error["message"] = (cursor.fetchone() or ("",))[0]
+    [(code, text)] = fetch_rows(alias, _SQL, [pk, settings.heartbeat, settings.lease])
+    facts = json.loads(text)
+    if code == "no_worker":
+        facts["starting"] = one_is_starting(alias)
+    error = facts.get("error") or {}
+    if len(error.get("message") or "") >= _SHOWN and not settings.redact.are_names:
+        # What a pattern is to find may reach beyond what was read.
+        error["message"] = "".join(each or "" for (each,) in fetch_rows(alias, _MESSAGE, [_READ, pk]))
     # What a task or its errors say may contain arguments.
     path = facts.get("task_path", "")
     for part, name in ((facts, "reason"), (facts.get("progress"), "note")):
@@ -113,7 +110,12 @@ CURES: dict[str, tuple[Cure, ...]] = {
     "cancelled": (_AGAIN,),
     "worker_lost": (_WORKER,),
     "cancel_requested": (
-        Cure(_("A task that is not async stops only where it checks current_job().cancel_requested.")),
+        Cure(
+            _(
+                "A task that is not async stops only where it checks current_job().cancel_requested. If it "
+                "hangs, replace its process: after the grace period, the process ends together with the task."
+            )
+        ),
     ),
     # A retry removes the expiry; to make it due does not.
     "expired": (_AGAIN._replace(text=_NOW.text),),
@@ -219,7 +221,9 @@ def _values(facts: dict[str, Any], job: int, alias: str) -> dict[str, Any]:
     if facts.get("starting"):
         values["starting"] = ""
     if kind := facts.get("kind"):
-        values["pause"] = "everything" if kind == "all" else f"{kind} {quote(str(facts.get('name')))}"
+        # Only some users may see the value of an argument.
+        target = "TEXT" if kind == "argument" else quote(str(facts.get("name")))
+        values["pause"] = "everything" if kind == "all" else f"{kind.replace('_', '-')} {target}"
     if limit := facts.get("limit"):
         kind, is_queue, queue = limit.partition("queue:")
         target = f"queue={queue!r}" if is_queue and not kind else f"name={limit!r}"

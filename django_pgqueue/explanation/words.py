@@ -167,8 +167,14 @@ _TIMES = {
 
 
 def sentence(code: str, given: dict[str, Any]) -> Sentence:
-    """Return why a job does not run, or what has become of it."""
+    """Return why a job does not run, or what has become of it. A job of the relay says where its call is."""
     facts = Facts(given)
+    if relay := facts["relay"]:
+        where = _("Its call is the job %(job)s now.") if "job" in relay else _("Its call goes to %(to)s.")
+        if code == "no_worker":
+            where = _("Its call does not arrive in %(to)s before a worker here serves this queue.")
+        parts = {"why": sentence(code, {**given, "relay": None}), "where": Sentence(where, relay)}
+        return Sentence("%(why)s %(where)s", parts)
     if code in _FUNCTIONS:
         return _FUNCTIONS[code](facts)
     text, time = str(_SENTENCES[code]), _TIMES.get(code, "due_at")
@@ -250,6 +256,9 @@ def _paused(facts: Facts) -> Sentence:
     text = {
         "queue": _("The queue %(name)s is paused: %(details)s."),
         "task": _("The task %(name)s is paused: %(details)s."),
+        "group": _("The group %(name)s is paused: %(details)s."),
+        "limit_key": _("The limit key %(name)s is paused: %(details)s."),
+        "argument": _("Jobs of this task with its value of %(name)s are paused: %(details)s."),
     }.get(facts["kind"], _("Everything is paused: %(details)s."))
     details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.at("since")})]
     if facts["until"]:
@@ -258,7 +267,10 @@ def _paused(facts: Facts) -> Sentence:
         details.append(_("by %(author)s") % {"author": facts["author"]})
     if facts["reason"]:
         details.append(_("with the reason “%(reason)s”") % {"reason": facts["reason"]})
-    return Sentence(text, {"name": facts["name"] or "", "details": details})
+    name = facts["name"] or ""
+    if facts["kind"] == "argument":  # only some users may see its value
+        name = name.partition("=")[0].partition(" ")[2]
+    return Sentence(text, {"name": name, "details": details})
 
 
 def _in_line(place: int | None) -> str:

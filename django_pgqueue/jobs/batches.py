@@ -55,7 +55,8 @@ class Batch(Habits):
     def __init__(self, name: str = "", *, using: str | None = None) -> None:
         if not isinstance(name, str):
             raise TypeError(
-                f"Batch(name) takes a string, not {name!r:.100}. Add jobs in its block: batch.add(calls)."
+                f"Batch(name) takes a string, not {type(name).__name__}. Write: with Batch() as batch: "
+                "batch.add([task.bind(...)])"
             )
         if len(name) > _LONGEST_NAME or "\0" in name:
             raise ValueError(

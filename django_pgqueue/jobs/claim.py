@@ -11,7 +11,7 @@ which must not run twice (``on_lost = 'fail'``): without its claim, the row woul
 have started. The worker gets the answer after the commit.
 
 Picked jobs with a limit key pass the gate (``_pgqueue_gate``), which decides which of them may start. The
-jobs that a report in the same transaction has released (``_pgqueue_release``), and those that the gate has
+jobs that a report in the same transaction has released (``_pgqueue_release``), and jobs that the gate has
 let follow at the last claim, are read first in their ranges, so that they keep their place. If queues have
 limits, the statement also asks how many jobs may start in them (``_pgqueue_room``), and charges their rates.
 
@@ -23,10 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.template import Context, Engine
+
+from ..postgres import sql_of
 
 BATCH = 500  # jobs in one claim
 CHARACTERS = 32_000_000  # of JSON in one claim
@@ -90,8 +91,8 @@ def split_answer(answer: Iterable[Any]) -> Answer:
     rows = [row for row in rows if row.id > 0]
     early = frozenset(_ids(next(iter(more.values())).queue_name))
     refusals = Refusals()
-    if told := more.get(0):
-        refusals = Refusals(told.attempts, told.forgiven_attempts, _ids(told.task_path), told.crash_count)
+    if kept := more.get(0):
+        refusals = Refusals(kept.attempts, kept.forgiven_attempts, _ids(kept.task_path), kept.crash_count)
     if is_full := -1 in more:  # what it has left out of them would not be found above the marks
         left_out = early.difference(row.id for row in rows)
         refusals = refusals._replace(following=(*left_out, *refusals.following))
@@ -108,7 +109,7 @@ _SIZE = " + ".join(
     f" ELSE octet_length({name}::text) END"
     for name in ("args", "kwargs", "metadata")
 )
-# What a report in this transaction has released, and what the last claim was told.
+# What a report in this transaction has released, and what the last claim was given.
 _FIRST = (
     "coalesce(string_to_array(nullif(current_setting('pgqueue.released', true), ''), ',')::bigint[], '{}')"
     " || %(first)s::bigint[]"
@@ -119,7 +120,7 @@ _RETURNED = {
     # Not extract(): that calculates a numeric, which takes longer.
     "waited": "date_part('epoch', clock_timestamp() - job.run_after) AS waited",
 }
-_TOLD = {
+_REFUSED = {
     "id": "0",
     "attempts": "gate.moved",
     "forgiven_attempts": "gate.left_behind",
@@ -139,7 +140,7 @@ def claim_sql(*, limited: bool = False, grouped: bool = False) -> str:
     queues are ``limited``, it also takes ``limited_queues, limits``; if ranges are ``grouped``, it also takes
     ``groups`` (None for the jobs without a group) and ``quotas``.
     """
-    text = Path(__file__).with_name("claim.sql").read_text(encoding="utf-8")
+    text = sql_of(__file__, "claim")
     room = "free.room" if limited else "%(limit)s"
     picked = ("id", "limit_key", "queue_name", "priority", "wait_position", *(["group_key"] * grouped))
     values = {
@@ -150,8 +151,8 @@ def claim_sql(*, limited: bool = False, grouped: bool = False) -> str:
         "columns": f"{', '.join(f'job.{name}' for name in picked)}, {_SIZE} AS size",
         "room": f"least({room}, range.quota)" if grouped else room,
         "returned": ", ".join(_RETURNED.get(field, f"job.{field}") for field in Claimed._fields),
-        "told": _columns(_TOLD),
-        "full": _columns({"id": "-1", "queue_name": _TOLD["queue_name"]}),
+        "refused": _columns(_REFUSED),
+        "full": _columns({"id": "-1", "queue_name": _REFUSED["queue_name"]}),
         "nothing": _columns({}),
     }
     return Engine(autoescape=False).from_string(text).render(Context(values, autoescape=False)).strip()

@@ -30,6 +30,7 @@ from ..models import Job
 from ..models.job import enqueued_job
 from ..postgres.arrays import number_array, text_array
 from ..tasks.call import Call, after_hooks, as_ours, call_options, prepare, prepare_all
+from ..tasks.shards import placed
 from ..tasks.task import AnyTask, BoundTask, Task
 from ..tasks.unique import EnqueueOutcome
 from ..telemetry import tracing
@@ -139,7 +140,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
     backend holds them. The hooks have seen the call, and nothing is announced.
     """
-    options = call_options(task)
+    options = call_options(placed(task, args, kwargs))
     with tracing.sending(task.queue_name, options.task_path) as span:
         call = prepare(options, args, kwargs, capture())
         job = write(call) if options.keeper is None else options.keeper.one(call)
@@ -206,13 +207,16 @@ def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, Enq
     calls = [call for _, call in numbered]
     batches = {(call.options.links or {}).get("batch") for call in calls if calls[0].options.links}
     batch = batches.pop() if len(batches) == 1 else None  # one to which all belong is sent once
-    more = [call.more(in_shared_batch=batch is not None) for call in calls]
+    # The tenant of all is in the context, of which there is one: in the options of each, it would take the
+    # server as long as the insert.
+    of_one_tenant = len({call.options.task.tenant for call in calls}) == 1
+    more = [call.more(in_shared_batch=batch is not None, of_one_tenant=of_one_tenant) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
         numbered[0][0],
         *[to_array(column) for to_array, column in zip(_ARRAYS, columns, strict=True)],
         None if more.count(None) == len(more) else text_array(more),
-        calls[0].context,
+        calls[0].full_context if of_one_tenant else calls[0].context,
         batch,
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
@@ -270,6 +274,14 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
     options, task, policy = call.options, call.options.task, call.options.policy
     links = options.links or {}
     waits = "after" in links
+    context = None if call.context is None else json.loads(call.context)
+    tenant = task.tenant or (context or {}).get("tenant")
+    limit_key, unique_key = call.limit_key, call.unique_key
+    if tenant is not None:  # as _pgqueue_of_tenant() stores it
+        context = {**(context or {}), "tenant": tenant}
+        name, _, key = (limit_key or "").partition("/")
+        limit_key = limit_key and f"{name}/{tenant}:{key}"
+        unique_key = unique_key and f"{tenant}:{unique_key}"
     job = Job(
         id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
         task_path=options.task_path, args=json.loads(call.args),
@@ -278,11 +290,11 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
         max_attempts=policy.max_attempts, timeout=policy.timeout, on_lost=policy.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
         waiting_reason="", errors=[], error_fingerprint="",
-        limit_key=call.limit_key, group_key=call.group_key,
+        limit_key=limit_key, group_key=call.group_key, tenant=tenant,
         wait_position=pk if call.limit_key is not None and run_after <= now else None,
-        unique_key=call.unique_key,
+        unique_key=unique_key,
         unique_scope=task.unique.scope if task.unique is not None else None,
-        context=None if call.context is None else json.loads(call.context),
+        context=context,
         batch_id=links.get("batch"), parent_ids=links.get("after"),
     )  # fmt: skip
     job.enqueue_outcome = "created"

@@ -4,26 +4,35 @@ one statement, in the caller's transaction, and the workers hear of it at the co
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db.models import BooleanField, F, Func, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
+from .. import conf
 from ..compat import InvalidTask, for_async, is_task
+from ..exceptions import ShardsFailed, moment
 from ..exceptions import duration as seconds
-from ..exceptions import moment
 from ..models import Limit, Pause, Worker
-from ..postgres import fetch_value
+from ..postgres import fetch_value, sql_of
 from ..postgres.aliases import write_alias
+from ..postgres.ask import ask_all
+from ..redaction import names_of_call
 from ..tasks import options
 from ..tasks.keys import KEY_LENGTH, OnFull, RateLimit, limit_name, name_problem
 from ..tasks.misuse import hints, rate_hint
 from ..tasks.options import is_whole
 from ..tasks.routing import default_backend
 from ..tasks.task import AnyTask, adopt
+
+T = TypeVar("T")
+
+_LONGEST_NAME = 255  # of a pause
+_ARGUMENT = re.compile(r"(\S+) (?:kwargs\.(\w+)|args\.(\d{1,4}))=.*", re.DOTALL)
 
 
 @hints
@@ -32,13 +41,20 @@ def pause(
     queue: str | None = None,
     task: AnyTask[..., Any] | str | None = None,
     everything: bool = False,
+    group: str | None = None,
+    limit_key: str | None = None,
+    argument: str | None = None,
     reason: str = "",
     author: str = "",
     until: datetime | None = None,
     duration: float | timedelta | None = None,
     using: str | None = None,
 ) -> Pause:
-    """Pause a queue, a task, or everything. Running jobs finish; workers start no more of these jobs.
+    """Pause a queue, a task, everything, or some jobs. Running jobs finish; workers start no more of these.
+
+    Which jobs: of a ``group``; with a ``limit_key``, such as ``"crm/acme"``; or of a task with the value of
+    an ``argument``: ``"shop.tasks.sync kwargs.tenant=acme"``. The value is a text, a number
+    or a boolean, as the admin shows it. Raise ``ValueError`` if it is redacted.
 
     When it ends by itself: ``until``, a datetime, or ``duration``, seconds or a timedelta from now. A second
     pause of the same target replaces the first. ``using``: the alias of the database; by default, that of the
@@ -46,7 +62,10 @@ def pause(
 
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _paused("pause", queue=queue, task=task, everything=everything)
+    kind, name = _paused(
+        "pause", queue=queue, task=task, everything=everything, group=group, limit_key=limit_key,
+        argument=argument,
+    )  # fmt: skip
     for what, text, most in (("reason", reason, 400), ("author", author, 150)):
         if not isinstance(text, str) or len(text) > most or "\0" in text:
             raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
@@ -66,14 +85,20 @@ def resume(
     queue: str | None = None,
     task: AnyTask[..., Any] | str | None = None,
     everything: bool = False,
+    group: str | None = None,
+    limit_key: str | None = None,
+    argument: str | None = None,
     using: str | None = None,
 ) -> bool:
-    """End the pause of a queue, a task, or everything. Return whether it was paused.
+    """End the pause of one of the targets of `pause`. Return whether it was paused.
 
     Each pause is ended alone: ``resume(everything=True)`` does not resume a queue that was paused, too.
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _paused("resume", queue=queue, task=task, everything=everything)
+    kind, name = _paused(
+        "resume", queue=queue, task=task, everything=everything, group=group, limit_key=limit_key,
+        argument=argument,
+    )  # fmt: skip
     alias = using or default_backend().home()
     return bool(fetch_value(alias, "SELECT pgqueue_resume(%s, %s)", kind, name))
 
@@ -101,7 +126,26 @@ def _paused(function: str, **given: Any) -> tuple[str, str]:
     which, value = checked_target(function, **given)
     if which == "everything":
         return "all", ""
+    if which in {"group", "limit_key"} and not (isinstance(value, str) and 0 < len(value) <= KEY_LENGTH):
+        raise ValueError(f"{function}({which}=...) takes 1 to {KEY_LENGTH} characters, not {value!r:.200}.")
+    if which == "argument" and (problem := argument_problem(value)):
+        raise ValueError(f"{function}(argument=...) {problem}")
     return which, value.module_path if is_task(value) else value
+
+
+def argument_problem(target: Any) -> str:
+    """Return what is wrong with the argument whose jobs are to be paused; empty if nothing is."""
+    match = _ARGUMENT.fullmatch(target) if isinstance(target, str) else None
+    if match is None or len(target) > _LONGEST_NAME or "\0" in target:
+        return f"takes a text such as 'shop.tasks.sync kwargs.tenant=acme', not {target!r:.200}."
+    path, name, place = match.groups()
+    try:
+        options.task_path(path)
+    except InvalidTask as error:
+        return f"begins with the path of a task: {error}"
+    if conf.current().redact.hide(name or names_of_call(path).at(int(place))):
+        return "takes no argument that is redacted: whether a job is paused would reveal its value."
+    return ""
 
 
 def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | None]:
@@ -120,6 +164,24 @@ def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | 
     if not 0 < ahead <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None
+
+
+def on_shards(change: Callable[..., T], /, **given: Any) -> dict[str, T]:
+    """Make a change on all shards: ``on_shards(pause, queue="mail")``. Return what it returned, by alias.
+
+    ``change``: `pause`, `resume`, `set_limit`, `reset_limit`, or a function with ``using=`` that may be
+    repeated. The shards are asked side by side, for 2 seconds each, and each commits for itself. Raise
+    `ShardsFailed` if some did not answer; one that was too slow may have changed. Without ``SHARDS``, the
+    change is made in the database of the default backend.
+    """
+    shards = conf.current().shards or (default_backend().home(),)
+    answers = ask_all(shards, lambda alias: change(**given, using=alias), keep=True)
+    if answers.failed:
+        raise ShardsFailed(str(answers), answers.given, answers.failed)
+    return answers.given
+
+
+aon_shards = for_async(on_shards)
 
 
 class Unchanged:
@@ -312,7 +374,7 @@ class RateLimiter:
 
 
 #: Reads the ids. It takes the key four times.
-SQL = Path(__file__).with_name("keyed_jobs.sql").read_text(encoding="utf-8")
+SQL = sql_of(__file__, "keyed_jobs")
 
 
 def with_key(jobs: QuerySet[Any], key: str) -> QuerySet[Any]:

@@ -39,7 +39,7 @@ class DeclaredLimits:
         self._known = 0
 
     def write(self, session: Session, known: int = -1) -> None:
-        """Write those that are new, if more tasks are ``known`` than at the last call. A limit of a user
+        """Write the new ones, if more tasks are ``known`` than at the last call. A limit of a user
         keeps its number. Until a limit is written, one job of each of its keys may run.
         """
         if known == self._known:

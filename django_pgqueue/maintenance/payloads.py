@@ -7,7 +7,7 @@ of the code that run at the same time do not undo each other's rows again and ag
 changed, which one query shows, and nothing is locked.
 
 No row is deleted: an older version of the code does not know the newest tasks, and a newer one may not know
-those that older code still enqueues.
+tasks that older code still enqueues.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _tasks(alias: str) -> list[Task[..., Any]]:
 
 
 def _row(task: Task[..., Any], relation: int | None = None) -> dict[str, Any]:
-    """Return the columns of a task, as an enqueue would fill in those of a job."""
+    """Return the columns of a task, as an enqueue would fill in the columns of a job."""
     rule, model, unique = task.concurrency or task.rate_limit, task.payload, task.unique
     limit = None if rule is None or rule.key == () else rule.key
     keys = {name: key for name, key in (("limit_key", limit), ("group_key", task.group)) if key is not None}

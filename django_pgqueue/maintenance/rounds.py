@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import random
 from datetime import timedelta
-from pathlib import Path
 
 from .. import conf
 from ..formatting import counted, get_logger
 from ..monitoring.queues import FOREIGN_LOCKS_SQL, Holder
+from ..postgres import sql_of
 from ..postgres.session import Session
 from ..schedules.fire import Firing
 from .recovery import BATCH, recover_dead, requeued_strays
 
 logger = get_logger(__name__)
-_FOLDER = Path(__file__).parent
 
 SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
@@ -30,7 +29,9 @@ ROTATE_AT_MOST = 60.0  # seconds
 #: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
 #: is not later than its last one. The runs are the second line, if a user changes that row.
 RUNS_KEPT = timedelta(days=8)
-#: How many groups of failures are kept, those that were seen last.
+#: How long the relay knows what it has received. No attempt of a hand-over goes on for so long.
+RECEIVED_KEPT = timedelta(days=7)
+#: How many groups of failures are kept, the ones that were seen last.
 MOST_GROUPS = 1_000
 _NEVER = float("inf")
 _told_holders: set[tuple[int, str]] = set()
@@ -43,8 +44,8 @@ _STRAYS = (
     "table pgqueue_stray"
 )
 PAGE = 1_000  # batches, jobs that wait, or limit keys, in one round
-IN_USE_SQL = (_FOLDER / "in_use.sql").read_text(encoding="utf-8")
-_SWEEP_SQL = (_FOLDER / "sweep.sql").read_text(encoding="utf-8")
+IN_USE_SQL = sql_of(__file__, "in_use")
+_SWEEP_SQL = sql_of(__file__, "sweep")
 _FREE_SQL = """
     SELECT strays.jobs, strays.notable, unpaused
     FROM _pgqueue_recover(
@@ -182,8 +183,9 @@ def sweep(session: Session) -> int:
     """
     settings = conf.current()
     parameters = {
-        "statistics": settings.statistics_retention, "runs": RUNS_KEPT, "batch": BATCH,
-        "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
+        "statistics": settings.statistics_retention, "runs": RUNS_KEPT, "received": RECEIVED_KEPT,
+        "batch": BATCH, "groups": MOST_GROUPS, "crash_limit": settings.crash_limit,
+        "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems, jobless = session.row(_SWEEP_SQL, parameters)
     for text, names in (

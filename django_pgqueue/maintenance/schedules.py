@@ -94,7 +94,7 @@ def _declared_for(alias: str) -> dict[str, Declaration]:
 
 
 def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str, dict[str, Any]]:
-    """Return the columns to write, by the name of the schedule; those of a new one are complete."""
+    """Return the columns to write, by the name of the schedule; the columns of a new one are complete."""
     present = {row.name: row for row in rows}
     changes = {name: _update(present.get(name), each) for name, each in declared.items()}
     for name in present.keys() - declared.keys():

@@ -19,10 +19,16 @@ WITH passed AS (
         WHERE unused.tat < statement_timestamp() - interval '1 minute'
         LIMIT %(batch)s FOR UPDATE SKIP LOCKED
     )) RETURNING 1
+), received AS (
+    DELETE FROM pgqueue_received WHERE (id, token) IN (
+        SELECT old.id, old.token FROM pgqueue_received AS old
+        WHERE old.received_at < statement_timestamp() - %(received)s
+        ORDER BY old.received_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+    ) RETURNING 1
 )
 SELECT greatest(
-    swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
-    rolled, forgotten, folded
+    swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), (SELECT count(*) FROM received),
+    2 * payloads.deleted, rolled, forgotten, folded
 ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
     to_jsonb(payloads.strays)::text
 FROM _pgqueue_sweep(%(batch)s) AS swept, _pgqueue_unpause(%(batch)s) AS unpaused,

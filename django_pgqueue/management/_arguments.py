@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from django.conf import settings
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -35,20 +35,29 @@ def weighted_queues(value: str | Iterable[str], *, may_weigh: bool = True) -> di
 
     It also takes what ``call_command`` is given: names, or what has been parsed.
     """
+    return _weighted(value, queue_name, ":" if may_weigh else "\0")
+
+
+def weighted_databases(value: str | Iterable[str]) -> dict[str, int | None]:
+    """Parse ``default,s1:3`` into a dict of weights of aliases, like ``weighted_queues``."""
+    return _weighted(value, database_alias, ":")
+
+
+def _weighted(value: str | Iterable[str], check: Callable[[str], str], colon: str) -> dict[str, int | None]:
     if isinstance(value, dict):
         return value
-    queues: dict[str, int | None] = {}
+    weights: dict[str, int | None] = {}
     for part in value.split(",") if isinstance(value, str) else value:
-        name, colon, number = (each.strip() for each in part.partition(":" if may_weigh else "\0"))
+        name, weighs, number = (each.strip() for each in part.partition(colon))
         try:
-            queues[queue_name(name)] = (
-                conf.weight(int(number) if number.isdecimal() else number) if colon else None
+            weights[check(name)] = (
+                conf.weight(int(number) if number.isdecimal() else number) if weighs else None
             )
         except InvalidTask as error:
             raise ArgumentTypeError(str(error)) from None
         except ValueError as error:
             raise ArgumentTypeError(f"the weight of {name} must be {error}. It is {number!r}") from None
-    return queues
+    return weights
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -186,16 +195,21 @@ def job_id(text: str) -> JobId:
     return alias, pk
 
 
-def of_one_database(given: Sequence[JobId | int | str], alias: str) -> tuple[str, list[int]]:
-    """Return the alias of these jobs, and their numbers without repetitions.
+def by_database(given: Sequence[JobId | int | str], alias: str) -> dict[str, list[int]]:
+    """Return the numbers of these jobs without repetitions, by the alias of their database.
 
     ``alias``: the database of ids that name none. ``call_command`` may give ids that the parser has not read.
     """
-    ids = [each if isinstance(each, tuple) else job_id(str(each)) for each in given]
-    aliases = {named or alias for named, _ in ids}
-    if len(aliases) > 1:
-        raise ArgumentTypeError(
-            f"The ids name jobs in several databases ({', '.join(sorted(aliases))}). Run the command once "
-            "for each of them."
-        )
-    return next(iter(aliases), alias), list(dict.fromkeys(pk for _, pk in ids))
+    found: dict[str, dict[int, None]] = {}
+    for each in given:
+        named, pk = each if isinstance(each, tuple) else job_id(str(each))
+        found.setdefault(named or alias, {})[pk] = None
+    return {named: [*numbers] for named, numbers in found.items()}
+
+
+def positions(given: str | int | dict[str, int]) -> dict[str, int]:
+    """Read where a list goes on: an id, or one for each shard, such as ``81,s1:17``."""
+    if isinstance(given, dict):
+        return given
+    ids = [job_id(part.strip()) for part in str(given).split(",")]
+    return {alias or DEFAULT_DB_ALIAS: pk for alias, pk in ids}

@@ -18,6 +18,7 @@ from ..formatting import counted, did_you_mean, get_logger
 from ..models import FailureGroup, Worker
 from ..postgres.session import LOST_CONNECTION
 from ..tasks.registry import declared_queues, queues_in_use
+from ._output import Nothing
 
 logger = get_logger(__name__)
 
@@ -104,7 +105,7 @@ def find_worker(alias: str, name: str) -> Worker:
         ids = ", ".join(str(worker.pk) for worker in known)
         raise CommandError(f"{len(known)} workers have the name {name!r}. Give one of the ids {ids}.")
     if not known:
-        raise CommandError(
+        raise Nothing(
             f"No worker has the name or the id {name!r} in the database {alias!r}. "
             "See: manage.py pgqueue workers"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from .. import conf
+from ..encoding import meanings
 from ..formatting import did_you_mean, storable
 from ..jobs.limits import with_key
 from ..models import Job
@@ -25,6 +25,7 @@ from ..redaction import names_of_call
 from ..tasks.registry import declared_queues, known_tasks, queues_in_use
 from ._arguments import job_id, since
 from ._conditions import find_worker, whole_fingerprint
+from ._output import Nothing
 
 LIVE_SHELF, KEPT_SHELF = 0, 9
 
@@ -55,7 +56,7 @@ class Argument:
         if not rules.are_names or any(map(rules.hide, (known, *way))):
             why = "REDACT hides it" if rules.are_names else "REDACT has patterns or a callable"
             raise ArgumentTypeError(f"--arg {place}: this argument cannot be searched, because {why}.")
-        return cls(name, tuple(way), tuple(map(json.dumps, _values(value))))
+        return cls(name, tuple(way), tuple(map(json.dumps, meanings(value))))
 
     def condition(self, task: str | None) -> Q:
         """Return the condition for jobs, of this task if it is known. Positional arguments have the names of
@@ -85,19 +86,6 @@ class Argument:
             [[first, *self.way], list(self.values)],
             BooleanField(),
         )
-
-
-def _values(text: str) -> list[Any]:
-    """Return what a text on the command line may mean: itself, a text in quotation marks, or a number, true,
-    false and null as well. Lists and objects are not compared, because parts of them may be redacted.
-    """
-    try:
-        found = json.loads(text, parse_constant=str)
-    except ValueError:
-        return [text]
-    if isinstance(found, str):
-        return [found if storable(found) == found else text]
-    return [text] if isinstance(found, (list, dict)) or abs(found or 0) == math.inf else [found, text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +137,7 @@ class Filters:
         return with_key(jobs, self.key) if self.key else jobs
 
     def indexed_jobs(self, alias: str) -> QuerySet[Job]:
-        """Return those of the chosen jobs that have the arguments in their index (``search=``); all of the
+        """Return the chosen jobs that have the arguments in their index (``search=``); all of the
         chosen if there are none.
         """
         jobs = self.jobs(alias)
@@ -243,4 +231,4 @@ def _check(what: str, name: str, known: Iterable[str]) -> None:
         word = next((path for path in known if what == "task" and path.endswith(f".{name}")), name)
         hint = did_you_mean(word, known, f"Known: {', '.join(known[:20])}." if known else "")
         text = f"There is no job of the {what} {name!r}, and the {what} is not known. {hint}"
-        raise CommandError(text.rstrip())
+        raise Nothing(text.rstrip())

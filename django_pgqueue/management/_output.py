@@ -114,6 +114,10 @@ class No(CommandError):
     """The answer is no, and has been printed. On a command line, only the exit code repeats it."""
 
 
+class Nothing(CommandError):
+    """There is no such thing in this database. Another shard may have it."""
+
+
 def print_json(stdout: OutputWrapper, document: Any) -> None:
     """Print one document, with times in ISO format and durations in seconds. Outputs that are not in UTF-8
     get ASCII only.

@@ -16,50 +16,25 @@ from functools import partial
 from importlib import import_module
 from operator import methodcaller
 from pkgutil import iter_modules
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 from django.core.management.base import CommandError, CommandParser
 
+from ..tasks.misuse import words
 from . import subcommands
 from ._output import Output, no_reader
 
 Run: TypeAlias = Callable[[dict[str, Any]], Output]
+
+Shards: TypeAlias = Literal["one", "each", "commit", "all"]
+"""Where it works without ``--database`` if there are shards: in one; in each of them, to read
+or with a commit in each; or in all of ``options["shards"]`` together."""
 
 #: The subcommand that is meant if there is none.
 DEFAULT = "status"
 
 #: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
 USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
-
-#: What earlier versions and other queues call it.
-_ELSEWHERE = {
-    "status": ("info", "qinfo"),
-    "jobs": ("list", "ls", "show", "inspect"),
-    "top": ("monitor", "qmonitor", "events", "dashboard", "watch"),
-    "health": ("ping", "check"),
-    "cancel": ("purge", "clear", "empty", "flush", "delete", "revoke", "discard", "abort"),
-    "retry": ("requeue", "rerun", "replay"),
-    "run-here": ("run", "execute", "debug"),
-    "run-now": ("promote", "expedite"),
-    "drain-worker": ("drain", "stop", "shutdown", "kill"),
-    "pause": ("hold", "suspend"),
-    "resume": ("unpause", "continue"),
-    "schedules": ("beat", "cron", "crontab", "periodic"),
-    "enqueue": ("run", "trigger", "fire"),
-    "failures": ("errors",),
-    "why": ("explain",),
-    "doctor": ("diagnose", "checkup"),
-    "--author": ("--by",),
-    "--max-memory": ("--max-rss", "--max-memory-per-child"),
-    "--max-jobs": ("--max-tasks-per-child",),
-    "--threads": ("--concurrency", "-c"),
-    "--queues": ("-Q",),
-    "--exclude-queues": ("-X",),
-    "--verbosity": ("--loglevel", "--log-level", "-l"),
-    "--burst": ("--once", "--one-shot", "--batch"),
-    "--grace": ("--shutdown-timeout", "--shutdown-graceful-timeout"),
-    "--database": ("--backend", "--using"),
-}
 
 
 def hinting(parser: CommandParser, default: str = "") -> Parser:
@@ -110,7 +85,8 @@ class Parser(CommandParser):
 
 def _hint(word: str, known: Collection[str]) -> str:
     """Return a sentence with the word that is meant; empty if there is none."""
-    near = [name for name, others in _ELSEWHERE.items() if name in known and word in others]
+    theirs = (words()[owner].get(word, "") for owner in ("pgqueue", "pgqueue schedules"))
+    near = [name for name in theirs if name in known]
     names = {name.lstrip("-"): name for name in known}  # the hyphens are no likeness
     near = near or [names[name] for name in get_close_matches(word.lstrip("-"), names, n=1)]
     return f" Did you mean {near[0]!r}?" if near else ""
@@ -130,9 +106,10 @@ class Subcommand:
 
     help: str  # what it does, in a sentence without a period
     arguments: Sequence[Callable[[ArgumentParser], Any]]
-    """Each adds one or some. The command adds ``--json``, ``--database`` and those of Django."""
+    """Each adds one or some. The command adds ``--json``, ``--database`` and Django's own."""
     has_json: bool  # whether it has the option ``--json``
     run: Run
+    shards: Shards = "one"
 
 
 _SUBCOMMANDS: dict[str, Subcommand] = {}
@@ -142,7 +119,11 @@ argument = partial(methodcaller, "add_argument")
 
 
 def subcommand(
-    name: str, sentence: str, *arguments: Callable[[ArgumentParser], Any], has_json: bool = True
+    name: str,
+    sentence: str,
+    *arguments: Callable[[ArgumentParser], Any],
+    has_json: bool = True,
+    shards: Shards = "one",
 ) -> Callable[[Run], Run]:
     """Make a function a subcommand.
 
@@ -152,7 +133,7 @@ def subcommand(
     """
 
     def register(run: Run) -> Run:
-        _SUBCOMMANDS[name] = Subcommand(sentence, arguments, has_json, run)
+        _SUBCOMMANDS[name] = Subcommand(sentence, arguments, has_json, run, shards)
         return run
 
     return register

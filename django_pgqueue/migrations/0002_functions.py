@@ -10,14 +10,14 @@ from ..operations import RunSQLFile
 
 FILES = """
     names
-    enqueue/problems enqueue/enqueue enqueue/many enqueue/unique
+    enqueue/problems enqueue/enqueue enqueue/many enqueue/unique relay
     flows/links flows/parents flows/batches flows/settle flows/repair
     claim/search claim/claim claim/wake
     finish/finish finish/one finish/errors finish/progress
     changes/cancel changes/retry changes/edit
     recover/give_back recover/recover workers
     limits/gate limits/room limits/release limits/limits limits/rates limits/pauses limits/blocked_by
-    steps schedules payloads history
+    steps schedules payloads shards history
     stats/jobs stats/depth stats/scale stats/failures
     why/why why/held why/turn
     triggers

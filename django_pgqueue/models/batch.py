@@ -23,15 +23,15 @@ class BatchCounts(NamedTuple):
     added: int
     """All that have ever been added."""
     done: int
-    """Those that have succeeded."""
+    """The jobs that have succeeded."""
     failed: int
-    """Those that have failed."""
+    """The jobs that have failed."""
     cancelled: int
-    """Those that were cancelled."""
+    """The jobs that were cancelled."""
 
     @property
     def live(self) -> int:
-        """Those that are not over."""
+        """The jobs that have not ended."""
         return self.added - self.done - self.failed - self.cancelled
 
 
@@ -94,17 +94,15 @@ class Tally(models.Model):
     """Numbers of members of a batch: the sum of its rows counts."""
 
     pk = models.CompositePrimaryKey("batch_id", "slot")
-    batch_id = models.BigIntegerField(_("batch"))
-    slot = models.BigIntegerField(_("slot"))
-    added = models.IntegerField(_("added"), db_default=0)
-    done = models.IntegerField(pgettext_lazy("number of jobs", "done"), db_default=0)
-    failed = models.IntegerField(pgettext_lazy("number of jobs", "failed"), db_default=0)
-    cancelled = models.IntegerField(pgettext_lazy("number of jobs", "cancelled"), db_default=0)
+    batch_id = models.BigIntegerField()
+    slot = models.BigIntegerField()
+    added = models.IntegerField(db_default=0)
+    done = models.IntegerField(db_default=0)
+    failed = models.IntegerField(db_default=0)
+    cancelled = models.IntegerField(db_default=0)
 
     class Meta(InternalMeta):
         db_table = "pgqueue_tally"
-        verbose_name = _("numbers of a batch")
-        verbose_name_plural = _("numbers of batches")
 
 
 class Edge(models.Model):
@@ -121,17 +119,13 @@ class Edge(models.Model):
         RUN = "run", _("run all the same")
 
     pk = models.CompositePrimaryKey("parent_id", "child_id")
-    parent_id = models.BigIntegerField(_("parent"))
-    child_id = models.BigIntegerField(_("child"))
-    if_failed = models.CharField(
-        _("if the parent fails"), max_length=6, choices=IfFailed.choices, db_default=IfFailed.HOLD.value
-    )
-    overdue = models.CharField(_("end that maintenance has to settle"), max_length=16, null=True)
+    parent_id = models.BigIntegerField()
+    child_id = models.BigIntegerField()
+    if_failed = models.CharField(max_length=6, choices=IfFailed.choices, db_default=IfFailed.HOLD.value)
+    overdue = models.CharField(max_length=16, null=True)
 
     class Meta(InternalMeta):
         db_table = "pgqueue_edge"
-        verbose_name = _("dependency")
-        verbose_name_plural = _("dependencies")
 
 
 class Parents(Mapping[int, Job]):

@@ -60,6 +60,9 @@ def cancel_ids(jobs: Jobs, /) -> list[int]:
     Jobs that have not started are cancelled at once. Running jobs are asked to stop: an async task is
     cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
     number of changed rows, which does not include finished jobs.
+
+    If a job of the relay has handed over its call, a further job of the relay cancels what the call has
+    become, in its database. Such a job of the relay stays finished, and counts as changed.
     """
     return _change("pgqueue_cancel({ids})", jobs)
 
@@ -73,7 +76,7 @@ def retry_ids(jobs: Jobs, /, *, done: bool = False) -> list[int]:
 
     It stays the same job, with its id, attempts and errors. It gets a new budget of attempts, its crash count
     is reset, and its expiry is removed. Jobs that have succeeded run again only with ``done=True``. Running
-    jobs do not change, and neither do those that wait for other jobs or in the wait queue of their limit key.
+    jobs do not change, and neither do jobs that wait for other jobs or in the wait queue of their limit key.
     A finished job stays in history if another job has its unique key. Return the number of changed rows.
     """
     return _change("pgqueue_retry({ids}, %s)", jobs, bool(done))
@@ -146,7 +149,7 @@ aextend = for_async(extend)
 
 
 def _change(call: str, jobs: Any, *more: Any) -> list[int]:
-    """Call a function on jobs. ``{ids}`` stands for an array of ids. Return the ids of those that changed."""
+    """Call a function on jobs. ``{ids}`` stands for an array of ids. Return the ids of the changed ones."""
     given = [jobs] if isinstance(jobs, _ONE) or not isinstance(jobs, Iterable) else list(jobs)
     changed, ids = list[int](), dict[str, list[int]]()
     for each in given:

@@ -33,6 +33,14 @@ class InternalMeta(PostgresMeta):
     default_permissions = ()
 
 
+class GeneratedColumn(models.GeneratedField):
+    """A stored generated column. PostgreSQL has them, so a system check need not connect to ask for it."""
+
+    def check(self, **kwargs: Any) -> list[Any]:
+        """Check the field without a database."""
+        return super().check(**{**kwargs, "databases": []})
+
+
 class ArrayColumn(models.Field):  # type: ignore[type-arg]  # Django's is not generic
     """A list in a column of PostgreSQL's type ``element[]``, converted by psycopg. It is never editable."""
 

@@ -17,6 +17,7 @@ from django.apps.registry import Apps
 from django.db import connections, models
 from django.db.models import F
 from django.db.models.expressions import DatabaseDefault
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from django.utils.translation import gettext_lazy as _
@@ -29,13 +30,13 @@ from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
 from . import changes
-from .fields import ArrayColumn, InternalMeta, JSONColumn, PostgresMeta, ViewMeta
+from .fields import ArrayColumn, GeneratedColumn, InternalMeta, JSONColumn, PostgresMeta, ViewMeta
 from .joins import Joins
 
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
     "job.cancel() to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "
-    "PGQUEUE['FAILED_RETENTION'], or after those of their Queue."
+    "PGQUEUE['FAILED_RETENTION'], or after the retention of their Queue."
 )
 
 
@@ -161,6 +162,10 @@ class JobFields(models.Model):
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
     context = JSONColumn(_("context"), null=True, blank=True)
+    tenant = GeneratedColumn(
+        verbose_name=_("tenant"), expression=KeyTextTransform("tenant", "context"), db_persist=True,
+        output_field=models.CharField(max_length=63, null=True, db_collation="C"),
+    )  # fmt: skip
     # Not "batch" and "parents": for the job that is running, these are objects.
     batch_id = models.BigIntegerField(_("batch"), null=True, blank=True, db_column="batch")
     parent_ids = ArrayColumn("bigint", _("enqueued after"), null=True, blank=True, db_column="parents")
@@ -207,6 +212,11 @@ class JobFields(models.Model):
         if self.worker is not None and ids:
             ids[-1] = str(self.worker)
         return ids
+
+    @property
+    def database(self) -> str:
+        """The alias of the job's database. A job runs on a worker of this database."""
+        return str(self._state.db)
 
     @property
     def user_id(self) -> int | str | None:
@@ -399,30 +409,28 @@ class JobPayload(models.Model):
 class DeclaredTask(models.Model):
     """A task of the code, with the policy that calls from SQL and rows of payloads give its jobs."""
 
-    task_path = models.CharField(_("task"), max_length=255, primary_key=True)
-    queue_name = models.CharField(_("queue"), max_length=100)
-    priority = models.SmallIntegerField(_("priority"))
-    max_attempts = models.IntegerField(_("maximum attempts"), null=True)
-    timeout = models.IntegerField(_("timeout in seconds"), null=True)
-    on_lost = models.CharField(_("if the worker is lost"), max_length=8, null=True)
-    expires_after = models.FloatField(_("expires after seconds"), null=True)
-    metadata = models.JSONField(_("metadata"), default=dict)
-    limit_name = models.CharField(_("name of the limit"), max_length=200, null=True)
-    unique_options = models.JSONField(_("unique"), null=True)
-    computed_keys = models.JSONField(_("computed keys"), default=list)
-    search = models.JSONField(_("indexed arguments"), null=True)
-    model = models.CharField(_("model"), max_length=255, null=True)
-    relation: Any = models.CharField(_("table"), max_length=255, null=True)
-    limit_column = models.CharField(_("column of the limit key"), max_length=63, null=True)
-    group_column = models.CharField(_("column of the group"), max_length=63, null=True)
-    keeps = models.BooleanField(_("keeps its rows"), db_default=False)
-    swept_to = models.BigIntegerField(_("swept to"), db_default=0)
+    task_path = models.CharField(max_length=255, primary_key=True)
+    queue_name = models.CharField(max_length=100)
+    priority = models.SmallIntegerField()
+    max_attempts = models.IntegerField(null=True)
+    timeout = models.IntegerField(null=True)
+    on_lost = models.CharField(max_length=8, null=True)
+    expires_after = models.FloatField(null=True)
+    metadata = models.JSONField(default=dict)
+    limit_name = models.CharField(max_length=200, null=True)
+    unique_options = models.JSONField(null=True)
+    computed_keys = models.JSONField(default=list)
+    search = models.JSONField(null=True)
+    model = models.CharField(max_length=255, null=True)
+    relation: Any = models.CharField(max_length=255, null=True)
+    limit_column = models.CharField(max_length=63, null=True)
+    group_column = models.CharField(max_length=63, null=True)
+    keeps = models.BooleanField(db_default=False)
+    swept_to = models.BigIntegerField(db_default=0)
 
     class Meta(InternalMeta):
         db_table = "pgqueue_task"
         managed = False  # so that a flush does not empty it
-        verbose_name = _("declared task")
-        verbose_name_plural = _("declared tasks")
 
 
 class JobProgress(models.Model):
@@ -431,31 +439,27 @@ class JobProgress(models.Model):
     job = models.OneToOneField(
         Job, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="live_progress"
     )
-    at = models.DateTimeField(_("reported at"), db_default=Now())
-    done = models.FloatField(_("done"))
-    total = models.FloatField(_("total"), null=True)
-    note = models.CharField(_("note"), max_length=200, db_default="")
+    at = models.DateTimeField(db_default=Now())
+    done = models.FloatField()
+    total = models.FloatField(null=True)
+    note = models.CharField(max_length=200, db_default="")
 
     class Meta(InternalMeta):
         db_table = "pgqueue_progress"
-        verbose_name = _("progress")
-        verbose_name_plural = _("progress")
 
 
 class JobStack(models.Model):
     """What a job did when someone has asked for it (``Job.stack``), or when its process ended."""
 
-    job_id = models.BigIntegerField(_("job"), primary_key=True)
-    lease = models.BigIntegerField(_("lease"))
-    requested_at = models.DateTimeField(_("requested at"), db_default=Now())
-    taken_at = models.DateTimeField(_("taken at"), null=True)
-    at_end = models.BooleanField(_("at the end"), db_default=False)
-    lines = models.TextField(_("stack"), db_default="")
+    job_id = models.BigIntegerField(primary_key=True)
+    lease = models.BigIntegerField()
+    requested_at = models.DateTimeField(db_default=Now())
+    taken_at = models.DateTimeField(null=True)
+    at_end = models.BooleanField(db_default=False)
+    lines = models.TextField(db_default="")
 
     class Meta(InternalMeta):
         db_table = "pgqueue_stack"
-        verbose_name = _("stack")
-        verbose_name_plural = _("stacks")
 
 
 class Step(models.Model):
@@ -489,15 +493,13 @@ class Step(models.Model):
 class QueueStatus(models.Model):
     """The names of a job's states, in the database for reports and other tools."""
 
-    status = models.CharField(_("status"), max_length=16, primary_key=True)
-    is_claimable = models.BooleanField(_("may be claimed"))
-    is_terminal = models.BooleanField(_("is finished"))
+    status = models.CharField(max_length=16, primary_key=True)
+    is_claimable = models.BooleanField()
+    is_terminal = models.BooleanField()
 
     class Meta(InternalMeta):
         db_table = "pgqueue_status"
         managed = False  # so that a flush does not empty it: RunSQL has filled it
-        verbose_name = _("status")
-        verbose_name_plural = _("statuses")
 
 
 class Ring(models.Model):
@@ -506,13 +508,11 @@ class Ring(models.Model):
     """
 
     one = models.BooleanField(primary_key=True)
-    current = models.SmallIntegerField(_("current shelf"))
-    since = models.DateTimeField(_("since"))
-    retention = models.DurationField(_("retention"))
-    failed_retention = models.DurationField(_("retention of failed jobs"))
+    current = models.SmallIntegerField()
+    since = models.DateTimeField()
+    retention = models.DurationField()
+    failed_retention = models.DurationField()
 
     class Meta(InternalMeta):
         db_table = "pgqueue_ring"
         managed = False  # as above
-        verbose_name = _("ring of history")
-        verbose_name_plural = _("rings of history")

@@ -7,7 +7,7 @@ polls for all waiters of the process:
     the thread --> one statement for all that is due, or nearly due: which of these jobs are still live?
     a job that is not live any more --> its Future has a result
 
-The thread has a connection of its own, beside those of Django and of a connection pool. It starts with the
+The thread has a connection of its own, beside the connections of Django and of a pool. It starts with the
 first waiter, and ends when no caller has waited for a second. In a test it ends at once, and before the last
 waiter continues, so that the test database can be dropped.
 
@@ -27,7 +27,6 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
 from typing import Any, Self
@@ -41,6 +40,7 @@ from django.utils.text import Truncator
 
 from ..exceptions import duration
 from ..formatting import get_logger
+from ..postgres import sql_of
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session, connect
@@ -50,7 +50,7 @@ from ..tasks.routing import is_test
 
 logger = get_logger(__name__)
 
-LIVE_SQL = Path(__file__).with_name("live_jobs.sql").read_text(encoding="utf-8")
+LIVE_SQL = sql_of(__file__, "live_jobs")
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
 SLICE = 1.0
 FIRST_PAUSE = 0.005  # seconds until the first look; doubled after each look
@@ -163,7 +163,7 @@ class _Wait:
         return False
 
     def _read(self) -> None:
-        columns = [field.attname for field in self._job._meta.concrete_fields]  # also those that are deferred
+        columns = [field.attname for field in self._job._meta.concrete_fields]  # also deferred ones
         try:
             self._job.refresh_from_db(using=self._alias, fields=columns)
         except ObjectDoesNotExist:
@@ -219,7 +219,7 @@ def _last_error(job: Any) -> str:
 
 
 _pollers: dict[str, Poller] = {}
-# After a fork the threads are those of the parent, and so are their connections and the locks.
+# After a fork the threads belong to the parent, as do their connections and the locks.
 os.register_at_fork(after_in_child=_pollers.clear)
 
 
@@ -284,7 +284,7 @@ class Poller:
     def _wait_for_due(self) -> list[_Waiter]:
         """Return those to look at, after a wait; an empty list if the thread shall end.
 
-        Those that are due soon are looked at together with those that are due, and so are all who have just
+        Waiters whose look is due soon are looked at together with the due ones, and so are all who have just
         come, so waiters that have started at different times share their statements later.
         """
         with self._changed:

@@ -65,6 +65,9 @@ class PauseKind(models.TextChoices):
     QUEUE = "queue", _("queue")
     TASK = "task", _("task")
     ALL = "all", _("everything")
+    GROUP = "group", _("group")
+    LIMIT_KEY = "limit_key", _("limit key")
+    ARGUMENT = "argument", _("argument")
 
 
 #: The condition on pauses that have not ended by themselves.
@@ -77,14 +80,15 @@ class Pause(models.Model):
     Kind = PauseKind
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=8, choices=PauseKind.choices)
+    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=16, choices=PauseKind.choices)
     name = models.CharField(
         _("name"),
         max_length=255,
         blank=True,
         db_default="",
         help_text=_(
-            "The name of a queue, or the path of a task, such as shop.tasks.sync. Empty for everything."
+            "The name of a queue, the path of a task, a group, a limit key such as crm/acme, or a task and "
+            "an argument, such as shop.tasks.sync kwargs.tenant=acme. Empty for everything."
         ),
     )
     reason = models.CharField(_("reason"), max_length=400, blank=True, db_default="")
@@ -99,7 +103,8 @@ class Pause(models.Model):
         constraints = (
             models.UniqueConstraint(fields=["kind", "name"], name="pgqueue_pause_target"),
             models.CheckConstraint(
-                condition=Q(kind__in=["queue", "task"]) & ~Q(name="") | Q(kind="all", name=""),
+                condition=Q(kind__in=["queue", "task", "group", "limit_key", "argument"]) & ~Q(name="")
+                | Q(kind="all", name=""),
                 name="pgqueue_pause_kind",
             ),
         )
@@ -157,7 +162,7 @@ class Limit(models.Model):
     declared_burst = models.IntegerField(null=True, blank=True, editable=False)
     declared_by = models.CharField(max_length=255, db_default="", blank=True, editable=False)
     """The module of a task that declares it; empty if the code does not declare it."""
-    is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
+    is_overridden = models.BooleanField(_("set by a user"), db_default=False, editable=False)
 
     class Meta(PostgresMeta):
         db_table = "pgqueue_limit"
@@ -192,26 +197,22 @@ class Limit(models.Model):
 class RateState(models.Model):
     """How many starts of a rate are in use. Only the claim and ``take()`` read and write it."""
 
-    key = models.CharField(_("limit key"), max_length=200, primary_key=True, db_collation="C")
-    tat = models.DateTimeField(_("theoretical arrival time"))
+    key = models.CharField(max_length=200, primary_key=True, db_collation="C")
+    tat = models.DateTimeField()
 
     class Meta(InternalMeta):
         db_table = "pgqueue_rate"
-        verbose_name = _("state of a rate")
-        verbose_name_plural = _("states of rates")
 
 
 class UniqueWindow(models.Model):
     """Until when a unique key is taken, even if the job with it has finished. Maintenance deletes it then."""
 
-    unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
-    job_id = models.BigIntegerField(_("job"))
-    until = models.DateTimeField(_("until"))
+    unique_key = models.CharField(max_length=200, primary_key=True)
+    job_id = models.BigIntegerField()
+    until = models.DateTimeField()
 
     class Meta(InternalMeta):
         db_table = "pgqueue_window"
-        verbose_name = _("window of a unique key")
-        verbose_name_plural = _("windows of unique keys")
 
 
 class Worker(models.Model):
@@ -231,7 +232,7 @@ class Worker(models.Model):
     exclude_queues = ArrayColumn("text", verbose_name=_("all queues but"), default=list, db_default=[])
     slots = models.IntegerField(_("slots"))
     lost = models.IntegerField(_("slots taken by lost jobs"), default=0, db_default=0)
-    """Those of jobs that were given back, and whose tasks have not ended here."""
+    """Slots of jobs that were given back, and whose tasks have not ended here."""
     version = models.CharField(_("version"), max_length=50)
     state = models.CharField(
         _("state"),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import connections, models
+from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -21,6 +21,7 @@ from django.utils.translation import pgettext_lazy
 
 from ..compat import for_async
 from ..exceptions import JobExists
+from ..postgres import fetch_rows
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
@@ -254,9 +255,8 @@ class Schedule(models.Model):
         alias = write_alias(self)
         stored = Schedule.objects.using(alias).get(pk=self.pk)
         stored._refresh_policy(alias)
-        with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT id, outcome FROM _pgqueue_enqueue_schedule(%s)", (stored.pk,))
-            pk, outcome = cursor.fetchone()
+        query = "SELECT id, outcome FROM _pgqueue_enqueue_schedule(%s)"
+        [(pk, outcome)] = fetch_rows(alias, query, [stored.pk])
         options = (stored.policy or {}).get("options") or {}
         if outcome == "existing" and options.get("on_conflict") == "raise":
             raise JobExists(f"Job {pk} has the unique key of the schedule {stored.pk!r}.", pk)
@@ -335,7 +335,7 @@ class ScheduleRun(models.Model):
         EXISTING = "existing", _("skipped, because another job had its unique key")
         REPLACED = "replaced", _("took the place of a waiting job with its unique key")
         MISSED = "missed", _("missed, because no worker was there")
-        MANUAL = "manual", _("run by hand")
+        MANUAL = "manual", _("enqueued by a user")
 
     id = models.BigAutoField(primary_key=True)
     schedule = models.ForeignKey(

@@ -111,13 +111,13 @@ class FailureGroup(models.Model):
     versions = ArrayColumn("text", verbose_name=_("versions"), default=list)
     is_news = models.BooleanField(_("new or changed"), db_default=True, editable=False)
     """Whether no alert has said that it is new, or that a change has ended that it was muted."""
-    told = models.BigIntegerField(_("failed at the last alert"), db_default=0, editable=False)
+    alerted = models.BigIntegerField(_("failed at the last alert"), db_default=0, editable=False)
     muted_at = models.DateTimeField(_("muted at"), null=True, blank=True)
     muted_by = models.CharField(_("muted by"), max_length=150, db_default="", blank=True)
 
     class Meta(InternalMeta):
         db_table = "pgqueue_failure_group"
-        # It is shown to those who may view jobs.
+        # It is shown to users who may view jobs.
         permissions = (("mute_failuregroup", "Can mute group of failures"),)
         verbose_name = _("group of failures")
         verbose_name_plural = _("groups of failures")
@@ -156,36 +156,32 @@ class FailureNote(models.Model):
     """Failed attempts of one report that are in no group yet."""
 
     id = models.BigAutoField(primary_key=True)
-    at = models.DateTimeField(_("time"), db_default=Now())
-    fingerprint = models.CharField(_("fingerprint"), max_length=40)
-    task_path = models.CharField(_("task"), max_length=255)
-    queue_name = models.CharField(_("queue"), max_length=100)
-    version = models.CharField(_("version"), max_length=50)
-    failed = models.IntegerField(pgettext_lazy("number of jobs", "failed"))
-    retried = models.IntegerField(pgettext_lazy("number of jobs", "retried"))
-    job_id = models.BigIntegerField(_("job"))
-    error_class = models.CharField(_("error class"), max_length=255)
-    message = models.CharField(_("message"), max_length=500)
-    traceback = models.TextField(_("traceback"))
+    at = models.DateTimeField(db_default=Now())
+    fingerprint = models.CharField(max_length=40)
+    task_path = models.CharField(max_length=255)
+    queue_name = models.CharField(max_length=100)
+    version = models.CharField(max_length=50)
+    failed = models.IntegerField()
+    retried = models.IntegerField()
+    job_id = models.BigIntegerField()
+    error_class = models.CharField(max_length=255)
+    message = models.CharField(max_length=500)
+    traceback = models.TextField()
 
     class Meta(InternalMeta):
         db_table = "pgqueue_failure_note"
-        verbose_name = _("note of failures")
-        verbose_name_plural = _("notes of failures")
 
 
 class RaisedAlert(models.Model):
     """A problem that lasts, or ended a short while ago. The kind "look" has the time of the last look."""
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(_("kind"), max_length=20)
-    queue_name = models.CharField(_("queue"), max_length=100, blank=True)
-    text = models.TextField(_("text"))
-    raised_at = models.DateTimeField(_("raised at"))
-    over_since = models.DateTimeField(_("over since"), null=True)
+    kind = models.CharField(max_length=20)
+    queue_name = models.CharField(max_length=100, blank=True)
+    text = models.TextField()
+    raised_at = models.DateTimeField()
+    over_since = models.DateTimeField(null=True)
 
     class Meta(InternalMeta):
         db_table = "pgqueue_alert"
-        verbose_name = _("alert")
-        verbose_name_plural = _("alerts")
         constraints = (models.UniqueConstraint(fields=["kind", "queue_name"], name="pgqueue_alert_key"),)

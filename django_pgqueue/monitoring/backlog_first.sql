@@ -1,4 +1,4 @@
--- The waiting jobs of a queue, up to a limit of those that a worker may claim now or later, and of those that are
+-- The waiting jobs of a queue, up to a limit of jobs that a worker may claim now or later, and of jobs that are
 -- blocked.
 WITH waiting AS MATERIALIZED (
     (SELECT job.task_path, job.group_key, job.limit_key, job.args, job.kwargs FROM pgqueue_job_live AS job

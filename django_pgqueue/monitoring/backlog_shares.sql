@@ -1,5 +1,5 @@
 -- What the waiting jobs of a queue have in common: how many have each task, group, limit key, and value of an argument,
--- the five most frequent of each, if they have a share of %(least)s. The jobs are those of backlog_first.sql or
+-- the five most frequent of each, if they have a share of %(least)s. The jobs come from backlog_first.sql or
 -- backlog_sample.sql, with which the statement begins. Sorting is by bytes, which is faster.
 , part AS (
     SELECT property.kind, property.task_path, property.name COLLATE "C" AS name, property.value COLLATE "C" AS value

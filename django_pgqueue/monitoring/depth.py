@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from django.utils.translation import gettext as _
 
 from ..formatting import age, local, number, throughput
 from ..models import Pause
 from ..models.queue import IN_FORCE, PauseKind
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from ..postgres.timeout import rows_within
+from ..redaction import redact_call
 from .spans import SPAN_TIMEOUT, TimeSpan
 
 #: Up to here, jobs are counted one by one.
@@ -106,12 +106,12 @@ class DepthPoint:
         return None if self.ready is None else sum(getattr(self, state) for state in STATES)
 
 
-_SERIES = Path(__file__).with_name("depth_series.sql").read_text(encoding="utf-8")
+_SERIES = sql_of(__file__, "depth_series")
 
 
 def depth_series(alias: str, span: TimeSpan, queue: str = "") -> list[DepthPoint]:
     """Return the points of a chart, oldest first, of all queues or of one. Raises ``TimeLimitReached``."""
-    parameters = {"back": span.length - span.step, "step": span.step, "queue": queue}
+    parameters = {"back": span.back, "step": span.step, "end": span.end, "queue": queue}
     return [DepthPoint(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
 
 
@@ -128,7 +128,7 @@ def deploys(points: Iterable[DepthPoint]) -> dict[datetime, str]:
     return found
 
 
-_FLOW = Path(__file__).with_name("depth_flow.sql").read_text(encoding="utf-8")
+_FLOW = sql_of(__file__, "depth_flow")
 _GROWS_BY, _GROWS_BY_SHARE = 100, 0.2  # ready jobs, and how much of those before
 _WAITS = 60.0  # seconds; while the oldest ready job waits less, a queue keeps up
 
@@ -150,7 +150,7 @@ class Flow:
     seconds: float  # how far the first count is back; 0 if there is only one
     ready_between: int  # at half the time
     ready_before: int
-    arrived: int  # jobs; those that were cancelled or deleted while they waited are left out
+    arrived: int  # jobs, without the ones that were cancelled or deleted while they waited
     ended: int
 
     @property
@@ -205,3 +205,69 @@ class Flow:
 def flows(alias: str) -> dict[str, Flow]:
     """Return what became of all queues, and of each that has had jobs; nothing if no worker has counted."""
     return {row[0]: Flow(*row) for row in fetch_rows(alias, _FLOW)}
+
+
+# Who fills a queue: what its waiting jobs have in common. Up to ``LOOKED_AT`` waiting jobs are all looked at;
+# of more, those in some pages of the table, drawn at random, so this takes as long with a million waiting
+# jobs as with ten thousand, and a share is off by few percent.
+
+LOOKED_AT = 5_000  # jobs
+PAGES = 200  # of the table, for a sample
+LEAST_SHARE = 0.05  # the share of the waiting jobs from which on something is shown
+SHARES_TIMEOUT = 1.0  # seconds
+_FIRST = sql_of(__file__, "backlog_first", "backlog_shares")
+_SAMPLE = sql_of(__file__, "backlog_sample", "backlog_shares")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the waiting jobs that were looked at have something in common."""
+
+    kind: str  # "task", "group", "limit" (key) or "argument"
+    task_path: str  # of an argument
+    place: str  # of an argument, as a search names it, such as "kwargs.tenant"
+    value: str
+    jobs: int
+    share: float  # from 0 to 1
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the redaction leaves the value of an argument as it is."""
+        if self.kind != "argument":
+            return True
+        where, _point, name = self.place.partition(".")
+        if where == "kwargs":
+            return bool(redact_call([], {name: self.value}, self.task_path)[1][name] == self.value)
+        args = [None] * int(name) + [self.value]
+        return bool(redact_call(args, {}, self.task_path)[0][-1] == self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What fills a queue."""
+
+    shares: list[Share]
+    jobs: int  # how many were looked at
+    is_sample: bool  # whether there are more
+
+
+def backlog(alias: str, depth: Depth, *, arguments: bool) -> Backlog:
+    """Return what the waiting jobs of a queue have in common, the largest shares first.
+
+    ``arguments``: whether the user may see them. Raises ``TimeLimitReached``.
+    """
+    waiting = depth.ready + (depth.scheduled or 0) + depth.retrying + depth.blocked
+    is_sample = waiting > LOOKED_AT or depth.scheduled is None
+    parameters = {"queue": depth.queue_name, "most": LOOKED_AT, "pages": PAGES, "least": LEAST_SHARE}
+    rows = rows_within(alias, SHARES_TIMEOUT, _SAMPLE if is_sample else _FIRST, parameters)
+    looked_at = rows[0][-1]
+    if is_sample and looked_at < LOOKED_AT // 100:  # a small part of the table
+        rows = rows_within(alias, SHARES_TIMEOUT, _FIRST, parameters)
+        looked_at = rows[0][-1]
+    found = (
+        Share(kind, task, place, value, jobs, jobs / looked_at)
+        for kind, task, place, value, jobs, _all in rows
+        if kind
+    )
+    shown = [each for each in found if each.is_shown and (arguments or each.kind != "argument")]
+    return Backlog(shown, looked_at, is_sample)

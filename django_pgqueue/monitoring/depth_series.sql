@@ -5,7 +5,8 @@ SELECT step.start, CASE WHEN found THEN coalesce(depth.ready, 0) END,
     CASE WHEN found THEN coalesce(depth.running, 0) END, CASE WHEN found THEN coalesce(depth.blocked, 0) END,
     newest.versions
 FROM generate_series(
-    date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'), statement_timestamp(), %(step)s
+    date_bin(%(step)s, least(%(end)s::timestamptz, statement_timestamp()) - %(back)s, 'epoch'),
+    least(%(end)s::timestamptz - interval '1 us', statement_timestamp()), %(step)s
 ) AS step (start)
 LEFT JOIN LATERAL (
     SELECT every.minute, true, every.versions FROM pgqueue_depth AS every

@@ -7,7 +7,8 @@ FROM (
         ('task', counted.task_path), ('queue', counted.queue_name), ('version', counted.version)
     ) AS one (kind, name)
     WHERE counted.fingerprint = %(fingerprint)s AND counted.span = %(source)s
-        AND counted.start >= date_bin(%(grain)s, statement_timestamp() - %(back)s, 'epoch')
+        AND counted.start < %(end)s::timestamptz
+        AND counted.start >= date_bin(%(grain)s, least(%(end)s::timestamptz, statement_timestamp()) - %(back)s, 'epoch')
     GROUP BY 1, 2
 ) AS part
 WHERE part.place <= %(most)s

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.db.models.functions import Now
 
 from ..models import FailureGroup
+from ..postgres import sql_of
 from ..postgres.timeout import rows_within
 from ..redaction import beginning, redact_text
 from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK, TimeSpan
@@ -28,8 +28,7 @@ _STEPS = {
 }
 _STORED = 500  # characters of a message (_pgqueue_note_failures)
 _GROUPS, _POINTS, _PARTS = (
-    Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
-    for name in ("failures", "failure_points", "failure_parts")
+    sql_of(__file__, name) for name in ("failures", "failure_points", "failure_parts")
 )
 
 
@@ -101,7 +100,7 @@ def groups(
     is not over yet.
 
     ``fingerprint``: only this group, also if it has none in the span, and with the traceback. ``muted``:
-    those that are muted, instead of those that are not. Raises ``TimeLimitReached``.
+    muted ones, instead of the others. Raises ``TimeLimitReached``.
     """
     which = {"fingerprint": fingerprint, "queue": queue, "task": task, "muted": muted, "most": most}
     rows = rows_within(alias, SPAN_TIMEOUT, _GROUPS, {**which, **_counts(span)})
@@ -110,8 +109,9 @@ def groups(
         path = each.tasks[0] if each.tasks else ""
         each.message = beginning(each.message, _STORED, path)
         each.traceback = redact_text(each.traceback, path)
-    step, source = _STEPS[span.name]
-    steps = {"fingerprints": list(found), "step": step, "back": span.length - step, "source": source}
+    step, source = _STEPS.get(span.name) or (span.step, span.chart.value)
+    back = span.length - step if span.name in _STEPS else span.back
+    steps = {"fingerprints": list(found), "step": step, "back": back, "source": source, "end": span.end}
     for name, *point in rows_within(alias, SPAN_TIMEOUT, _POINTS, steps) if found else ():
         found[name].points.append(Point(*point))
     return list(found.values())
@@ -133,7 +133,7 @@ def parts(alias: str, fingerprint: str, span: TimeSpan, most: int = 20) -> dict[
 
 
 def _counts(span: TimeSpan) -> dict[str, Any]:
-    return {"source": span.table.value, "grain": span.grain, "back": span.length}
+    return {"source": span.table.value, "grain": span.grain, "back": span.length, "end": span.end}
 
 
 def mute(alias: str, fingerprints: Collection[str], author: str = "") -> int:

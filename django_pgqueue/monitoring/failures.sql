@@ -1,9 +1,10 @@
 -- The groups of failures of a span, the largest first, or a single group, also if it has none in the span. The counts
--- of a span begin at a multiple of their length, so they may begin a little earlier.
+-- of a span begin at a multiple of their length, so they may begin a little earlier. It ends now, or at its end.
 WITH part AS (
     SELECT counted.fingerprint, sum(counted.failed)::bigint AS failed, sum(counted.retried)::bigint AS retried
     FROM pgqueue_failure_count AS counted
-    WHERE counted.span = %(source)s AND counted.start >= date_bin(%(grain)s, statement_timestamp() - %(back)s, 'epoch')
+    WHERE counted.span = %(source)s AND counted.start < %(end)s::timestamptz
+        AND counted.start >= date_bin(%(grain)s, least(%(end)s::timestamptz, statement_timestamp()) - %(back)s, 'epoch')
         AND (%(fingerprint)s = '' OR counted.fingerprint = %(fingerprint)s)
         AND (%(queue)s = '' OR counted.queue_name = %(queue)s) AND (%(task)s = '' OR counted.task_path = %(task)s)
     GROUP BY 1

@@ -1,6 +1,6 @@
 -- Sessions that hold an advisory lock of the queue, although their role may not change its jobs. Every role that may
--- connect can take such locks. The keys are made anew only if there is such a session with any advisory lock: those of
--- workers, of queues with a limit, and of the first thousand limit keys that have a line.
+-- connect can take such locks. The keys are made anew only if there is such a session with any advisory lock: the keys
+-- of workers, of queues with a limit, and of the first thousand limit keys that have a line.
 WITH stranger AS MATERIALIZED (
     SELECT lock.pid, activity.usename, (lock.classid::bigint << 32) | lock.objid::bigint AS key,
         clock_timestamp() - coalesce(activity.xact_start, activity.backend_start) AS age

@@ -166,7 +166,7 @@ class QueueState:
 def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     """Return the state of the queues of a database, or of these queues only.
 
-    ``given``: thresholds that replace those of the settings: ``age``, ``depth``, ``workers``. This never
+    ``given``: thresholds that replace the ones of the settings: ``age``, ``depth``, ``workers``. This never
     raises an error of the database: one that does not answer is not healthy.
     """
     try:
@@ -176,7 +176,7 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
             lambda: QueueState(alias, _depths(alias, queues, given), Crew(alias), foreign_locks(alias)),
         ) or QueueState(alias)
     except Error:
-        return _unreadable(alias)
+        return unreadable(alias)
     return _judged(state, _major(state, queues, given), queues)
 
 
@@ -185,7 +185,7 @@ def full_health(alias: str) -> Health:
     try:
         return judge(read(alias))
     except Error:
-        return _unreadable(alias)
+        return unreadable(alias)
 
 
 def read(alias: str) -> QueueState:
@@ -251,7 +251,8 @@ def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresho
     return replace(found, **{name: value for name, value in (given or {}).items() if value is not None})
 
 
-def _unreadable(alias: str) -> Health:
+def unreadable(alias: str) -> Health:
+    """Return the health of a database that does not answer."""
     problem = HealthProblem("unreachable", "", _("the database cannot be read"))
     return _judged(QueueState(alias), [problem])
 
@@ -265,7 +266,7 @@ def _major(
         limit = {"limit": period(timedelta(seconds=PATIENCE))}
         yield HealthProblem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
         return
-    # While there are too few workers at all, nothing is said about those of each queue.
+    # While there are too few workers at all, nothing is said about the workers of each queue.
     missing = "" if queues else _without_workers(crew, thresholds_of(ALL_OTHERS, given).workers)
     if missing:
         yield HealthProblem("few_workers" if crew.count(Vital.RUNNING) else "no_worker", "", missing)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.db.models import F
@@ -17,17 +16,15 @@ from django.utils.dateparse import parse_datetime
 from ..jobs.steps import HAS_STEPS
 from ..models import Job
 from ..models.job import Step
+from ..postgres import sql_of
 from ..postgres.timeout import rows_within
 from ..tasks.registry import KEPT_QUEUES
 
 WINDOW = 5_000  # jobs
 SOME = 100
 PATIENCE = 2.0  # seconds
-_RECENT = KEPT_QUEUES + Path(__file__).with_name("recent.sql").read_text(encoding="utf-8")
-_OF_WORKER, _CALLERS = (
-    _RECENT + Path(__file__).with_name(f"recent_{name}.sql").read_text(encoding="utf-8")
-    for name in ("of_worker", "callers")
-)
+_RECENT = KEPT_QUEUES + sql_of(__file__, "recent")
+_OF_WORKER, _CALLERS = (_RECENT + sql_of(__file__, f"recent_{name}") for name in ("of_worker", "callers"))
 
 
 class Ended(NamedTuple):
@@ -47,7 +44,7 @@ class History(NamedTuple):
 
     jobs: list[Ended]  # the latest first
     per_second: float | None
-    """How many it ended a second, without those that failed; None if nothing is known."""
+    """How many it ended a second, without failed ones; None if nothing is known."""
     seconds: float  # how far the jobs go back that were looked at
 
 
@@ -56,8 +53,8 @@ class Callers(NamedTuple):
 
     jobs: int = 0  # how many jobs were looked at
     in_batches: int = 0
-    for_users: int = 0  # those that were enqueued for a user, if CONTEXT has "user"
-    after_others: int = 0  # those that were enqueued to run after other jobs or batches
+    for_users: int = 0  # jobs that were enqueued for a user, if CONTEXT has "user"
+    after_others: int = 0  # jobs that were enqueued to run after other jobs or batches
     parents: Sequence[str] = ()  # the tasks of these other jobs
 
 

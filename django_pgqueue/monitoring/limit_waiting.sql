@@ -1,4 +1,4 @@
--- The jobs in the wait queues of a limit's keys, counted up to a limit. Those of queues and of everything have none.
+-- The jobs in the wait queues of a limit's keys, counted up to a limit. Limits of queues and of everything have none.
 SELECT count(*) FROM (
     (SELECT FROM pgqueue_job_live AS job
     WHERE job.limit_key = pgqueue_limit.name

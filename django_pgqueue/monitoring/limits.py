@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from django.db.models import IntegerField, QuerySet
@@ -13,15 +12,13 @@ from django.utils.translation import gettext as _
 from ..formatting import number, rate
 from ..jobs.limits import target_of
 from ..models import Limit
+from ..postgres import sql_of
 from ..postgres.timeout import time_limit
 from ..tasks.registry import known_tasks
 from .depth import MOST, depths
 from .queues import PATIENCE
 
-_RUNNING, WAITING = (
-    Path(__file__).with_name(f"limit_{name}.sql").read_text(encoding="utf-8")
-    for name in ("running", "waiting")
-)
+_RUNNING, WAITING = (sql_of(__file__, f"limit_{name}") for name in ("running", "waiting"))
 
 
 def limit_figures(alias: str) -> list[Any]:
@@ -77,7 +74,9 @@ def origin(limit: Limit) -> str:
     if limit.is_left_over:
         return _("no longer declared in code; it can be deleted")
     if not limit.is_declared:
-        return _("set by hand")
+        return _("set by a user")
     if limit.is_overridden:
-        return _("set by hand; the code declares %(numbers)s") % {"numbers": numbers_text(limit, "declared_")}
+        return _("set by a user; the code declares %(numbers)s") % {
+            "numbers": numbers_text(limit, "declared_")
+        }
     return _("declared in code")

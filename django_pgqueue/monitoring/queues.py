@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
 from .. import conf
 from ..formatting import age, number
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
 from .depth import MOST, Depth, depths
@@ -33,7 +32,7 @@ from .spans import (
 
 MOST_QUEUES = 1_000  # with statistics
 PATIENCE = 2.0  # seconds that one statement may take
-_FAILURES = KEPT_QUEUES + Path(__file__).with_name("failed_day.sql").read_text(encoding="utf-8")
+_FAILURES = KEPT_QUEUES + sql_of(__file__, "failed_day")
 
 
 class FailedJobs(NamedTuple):
@@ -66,11 +65,6 @@ class QueueFigures:
     def oldest(self) -> timedelta | None:
         """How long the oldest of the ready jobs has been due."""
         return timedelta(seconds=self.depth.oldest_ready) if self.depth.ready else None
-
-    @property
-    def needs_workers(self) -> bool:
-        """Whether there is work for a worker."""
-        return self.depth.needs_workers
 
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
@@ -113,7 +107,7 @@ def failed_jobs(alias: str) -> dict[str, FailedJobs]:
     return {name: FailedJobs(hour, day) for name, hour, day in rows}
 
 
-_LOST_SQL = Path(__file__).with_name("lost.sql").read_text(encoding="utf-8")
+_LOST_SQL = sql_of(__file__, "lost")
 
 
 def lost_jobs(alias: str) -> dict[str, int]:
@@ -125,7 +119,7 @@ def lost_jobs(alias: str) -> dict[str, int]:
 # by advisory locks, which every role that may connect can take. Such a holder breaks no limit, but the jobs
 # wait, so health names it, and supervisors log it.
 
-FOREIGN_LOCKS_SQL = Path(__file__).with_name("foreign_locks.sql").read_text(encoding="utf-8")
+FOREIGN_LOCKS_SQL = sql_of(__file__, "foreign_locks")
 
 
 class Holder(NamedTuple):
@@ -153,7 +147,7 @@ def foreign_locks(alias: str) -> list[Holder]:
 # Schedules that skip one run after the other, and jobs that run far longer than the jobs of their task do.
 # All queues may be healthy in spite of them.
 
-_SKIPPING = Path(__file__).with_name("skipping.sql").read_text(encoding="utf-8")
+_SKIPPING = sql_of(__file__, "skipping")
 _SLOW = span_sql("parts", "slow")
 LEAST_SKIPS = 3  # in a row
 LEAST_SECONDS = 60.0  # of a slow job

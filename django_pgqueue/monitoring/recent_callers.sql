@@ -1,4 +1,4 @@
--- Who enqueued the last jobs of a task, as far as its jobs know: those that wait or run are the latest ones.
+-- Who enqueued the last jobs of a task, as far as its jobs know: waiting and running jobs are the latest ones.
 , sample AS (
     SELECT job.parents, job.batch, job.has_user FROM (
         SELECT live.task_path, live.parents, live.batch, live.context ? 'user' AS has_user

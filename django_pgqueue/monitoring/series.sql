@@ -10,9 +10,10 @@
 SELECT step.start, '', '', coalesce(sums.done, 0), coalesce(sums.failed, 0), coalesce(sums.retried, 0),
     coalesce(sums.cancelled, 0), coalesce(sums.wait_seconds, 0), coalesce(sums.run_seconds, 0),
     coalesce(sums.wait_histogram, '{{}}'), coalesce(sums.run_histogram, '{{}}'),
-    extract(epoch FROM least(%(step)s, statement_timestamp() - step.start))::float8
+    extract(epoch FROM least(%(step)s, least(%(end)s::timestamptz, statement_timestamp()) - step.start))::float8
 FROM generate_series(
-    date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'), statement_timestamp(), %(step)s
+    date_bin(%(step)s, least(%(end)s::timestamptz, statement_timestamp()) - %(back)s, 'epoch'),
+    least(%(end)s::timestamptz - interval '1 us', statement_timestamp()), %(step)s
 ) AS step (start)
 LEFT JOIN sums ON sums.start = step.start
 ORDER BY step.start

@@ -11,21 +11,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Literal
 
 from django.utils.translation import gettext as _
 
 from ..formatting import span as duration_text
 from ..models.statistics import HISTOGRAM_BOUNDS, StatSpan
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from ..postgres.timeout import rows_within
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """How far back to look, and which sums are added up: those of ``chart``, for points with a distance of
-    ``step``, or those of ``table``, which begins at a multiple of ``grain``, so maybe a little earlier.
+    """How far back to look, and which sums are added up: for a ``chart``, points with a distance of
+    ``step``, or for a ``table``, which begins at a multiple of ``grain``, so maybe a little earlier.
     """
 
     name: str
@@ -34,6 +33,12 @@ class TimeSpan:
     chart: StatSpan
     grain: timedelta
     table: StatSpan
+    end: datetime | str = "infinity"  # in the future: now
+
+    @property
+    def back(self) -> timedelta:
+        """How far before its end the first step of a chart is: the step that goes on now is one of them."""
+        return self.length if isinstance(self.end, datetime) else self.length - self.step
 
 
 _MINUTE, _QUARTER, _HOUR, _DAY = (timedelta(minutes=minutes) for minutes in (1, 15, 60, 24 * 60))
@@ -42,6 +47,23 @@ DAY = TimeSpan("24h", _DAY, _QUARTER, StatSpan.QUARTER, _HOUR, StatSpan.HOUR)
 WEEK = TimeSpan("7d", 7 * _DAY, _HOUR, StatSpan.HOUR, _DAY, StatSpan.DAY)
 MONTH = TimeSpan("30d", 30 * _DAY, 6 * _HOUR, StatSpan.HOUR, _DAY, StatSpan.DAY)
 SPANS = {span.name: span for span in (HOUR, DAY, WEEK, MONTH)}
+
+_MOST_POINTS = 96
+#: How far back the sums of each length are kept, less an hour (_pgqueue_stats_upkeep).
+_KEPT = ((timedelta(hours=47), _QUARTER, StatSpan.QUARTER), (timedelta(days=31), _HOUR, StatSpan.HOUR))
+
+
+def between(name: str, start: datetime, end: datetime, now: datetime) -> TimeSpan:
+    """Return the span from one time to another, up to now, counted in whole quarters of an hour, hours or
+    days: the shortest sums that are kept since its start.
+    """
+    whole = ((grain, source) for kept, grain, source in _KEPT if now - start <= kept)
+    grain, source = next(whole, (_DAY, StatSpan.DAY))
+    step = grain * max(1, math.ceil((end - start) / grain / _MOST_POINTS))
+    seconds = grain.total_seconds()
+    end = datetime.fromtimestamp(math.ceil(end.timestamp() / seconds) * seconds, end.tzinfo)
+    return TimeSpan(name, min(end, now) - start, step, source, grain, source, end)
+
 
 SPAN_TIMEOUT = 5.0  # seconds that the statement may take
 _CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
@@ -53,9 +75,7 @@ def span_sql(*names: str) -> str:
         f"{column}_sums": ", ".join(f"coalesce(sum(part.{column}[{n}]), 0)::bigint" for n in _CLASSES)
         for column in ("wait_histogram", "run_histogram")
     }
-    return "".join(
-        Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8") for name in names
-    ).format(**sums)
+    return sql_of(__file__, *names).format(**sums)
 
 
 _SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
@@ -88,7 +108,7 @@ class Figures:
 
     @property
     def ended(self) -> int:
-        """How many jobs ended: all attempts but those that are tried again."""
+        """How many jobs ended: all attempts but retried ones."""
         return self.done + self.failed + self.cancelled
 
     @property
@@ -106,16 +126,15 @@ class Figures:
 
 
 def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> list[Figures]:
-    """Return the points of a chart, oldest first, of all jobs or those of one queue or task.
+    """Return the points of a chart, oldest first, of all jobs, one queue or one task.
 
-    There is a point for each step, also if nothing ran. The last one is not over yet. Raises
-    ``TimeLimitReached``.
+    There is a point for each step, also if nothing ran. The last one is not over yet, unless the span has
+    ended. Raises ``TimeLimitReached``.
     """
     # Single minutes of a task have no sums.
     source = "" if task and span.chart == StatSpan.MINUTE else span.chart.value
     which = {"queue": queue, "task": task, "of_task": bool(task)}
-    back = span.length - span.step
-    parameters = {"back": back, "step": span.step, "source": source, **which}
+    parameters = {"back": span.back, "step": span.step, "source": source, "end": span.end, **which}
     return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
 
 
@@ -135,12 +154,12 @@ def breakdown(
 
 
 def span_rows(alias: str, statement: str, span: TimeSpan, **parameters: Any) -> list[Any]:
-    """Return the rows of a statement about the sums of a span, by default those of each task.
+    """Return the rows of a statement about the sums of a span, by default for each task.
 
     Raises ``TimeLimitReached``.
     """
     which = {"queue": "", "task": "", "of_task": True, **parameters}
-    span_of = {"back": span.length, "step": span.grain, "source": span.table.value}
+    span_of = {"back": span.length, "step": span.grain, "source": span.table.value, "end": span.end}
     return rows_within(alias, SPAN_TIMEOUT, statement, {**span_of, **which})
 
 
@@ -204,13 +223,15 @@ class Trend:
 def trends(
     alias: str, span: TimeSpan, by: Literal["queue", "task"], names: Iterable[str]
 ) -> dict[str, Trend]:
-    """Return the trend of each name, over the last hour, day or week. Raises ``TimeLimitReached``."""
-    step, source = _STEPS[span.name]
-    count = span.length // step
+    """Return the trend of each name, over the last hour, day or week, or from one time to another. Raises
+    ``TimeLimitReached``.
+    """
+    step, source = _STEPS.get(span.name) or (span.step, span.chart.value)
+    count = math.ceil(span.length / step)
     found = {name: Trend([0] * count, [0] * count) for name in names}
     parameters: dict[str, Any] = {
         "by": by, "of_task": by == "task", "queue": "", "task": "", "source": source, "names": list(found),
-        "step": step, "back": span.length - step,
+        "step": step, "back": span.length - step, "end": span.end,
     }  # fmt: skip
     for name, place, done, failed in rows_within(alias, SPAN_TIMEOUT, _TRENDS, parameters):
         if 0 <= place < count:  # minutes in the future are there after the clock was set back

@@ -8,7 +8,6 @@ reading.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from time import monotonic
 
@@ -16,7 +15,7 @@ from django.db import connections
 
 from ..formatting import number
 from ..models.job import Status
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from ..postgres.timeout import within
 from ..tasks.registry import KEPT_QUEUES
 from .depth import MOST
@@ -24,10 +23,7 @@ from .depth import MOST
 PATIENCE = 0.5  # seconds that one statement may take
 SHARED_FOR = 5.0  # seconds
 
-_LIVE, _RING, _KEPT = (
-    Path(__file__).with_name(f"states_{name}.sql").read_text(encoding="utf-8")
-    for name in ("live", "ring", "kept")
-)
+_LIVE, _RING, _KEPT = (sql_of(__file__, f"states_{name}") for name in ("live", "ring", "kept"))
 _KEPT = KEPT_QUEUES + _KEPT
 #: An index is read no further than needed, and a bitmap would read it to its end.
 _PLANS = "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 from .. import conf
 from ..models import LiveJob, Worker
 from ..postgres import fetch_rows, fetch_value
+from ..postgres.ask import Answers, ask_all
 from ..postgres.session import SUPERVISOR
 
 
@@ -35,7 +37,7 @@ class Vital(models.TextChoices):
 
 def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
     """Annotate workers with the ``age`` of the last heartbeat on the database's clock, the seconds of
-    ``allowed_silence``, after which one may be dead, and the ``busy`` slots, also those that lost jobs take.
+    ``allowed_silence``, after which one may be dead, and the ``busy`` slots, also of lost jobs.
     """
     settings = conf.current()
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
@@ -125,7 +127,7 @@ class Crew:
         return sum(worker.vital == state for worker in self.workers)
 
     def of(self, queue: str) -> list[Any]:
-        """Return the workers of a queue, also those that are dead or do not claim more jobs."""
+        """Return the workers of a queue, also ones that are dead or do not claim more jobs."""
         return [
             worker
             for worker in self.workers
@@ -133,7 +135,7 @@ class Crew:
         ]
 
     def serving(self, queue: str) -> int:
-        """Return how many workers claim jobs of a queue. Those that are silent or draining do not count."""
+        """Return how many workers claim jobs of a queue. Silent and draining ones do not count."""
         return sum(worker.vital == Vital.RUNNING for worker in self.of(queue))
 
     @property
@@ -167,10 +169,11 @@ class ScaleHint:
     slots: int
     workers: int
     queues: list[Wanted]
+    failed: str = ""  # which databases did not answer; their jobs do not count
 
 
 def scale_hint(
-    alias: str,
+    database: str | Collection[str],
     queues: Collection[str] = (),
     *,
     drain_within: float = 60.0,
@@ -180,8 +183,25 @@ def scale_hint(
 ) -> ScaleHint:
     """Return how many workers with so many ``slots`` each run what runs, and what is ready within
     ``drain_within`` seconds: from ``least`` to ``most``. Without ``queues``, the jobs of all count.
+    ``database``: an alias, or the aliases of several shards, which are asked side by side.
     """
-    rows = [Wanted(*row) for row in fetch_rows(alias, _WANTED, [[*queues] or None, drain_within])]
-    wanted = ceil(sum(row.slots for row in rows))
+
+    def read(alias: str) -> list[Wanted]:
+        return [Wanted(*row) for row in fetch_rows(alias, _WANTED, [[*queues] or None, drain_within])]
+
+    answers = (
+        Answers({database: read(database)}, {}) if isinstance(database, str) else ask_all(database, read)
+    )
+    rows: dict[str, Wanted] = {}
+    for row in chain.from_iterable(answers.given.values()):
+        other = rows.get(row.queue_name, row._replace(ready=0, running=0, slots=0.0))
+        rows[row.queue_name] = Wanted(
+            row.queue_name,
+            row.ready + other.ready,
+            row.running + other.running,
+            max(row.run_seconds, other.run_seconds),
+            row.slots + other.slots,
+        )
+    wanted = ceil(sum(row.slots for row in rows.values()))
     workers = max(least, ceil(wanted / slots))
-    return ScaleHint(wanted, workers if most is None else min(most, workers), rows)
+    return ScaleHint(wanted, workers if most is None else min(most, workers), [*rows.values()], str(answers))

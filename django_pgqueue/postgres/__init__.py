@@ -11,6 +11,7 @@ arrays      values as the arrays of a statement
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.db import connections
@@ -28,3 +29,8 @@ def fetch_rows(alias: str, statement: str, parameters: Any = None) -> list[Any]:
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
+
+
+def sql_of(module: str, *names: str) -> str:
+    """Return the text of files beside a module, without ``.sql``: ``sql_of(__file__, "states_live")``."""
+    return "".join(Path(module).with_name(f"{name}.sql").read_text(encoding="utf-8") for name in names)

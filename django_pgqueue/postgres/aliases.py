@@ -27,6 +27,10 @@ from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db import connections, router
 from django.db.utils import ConnectionHandler
 
+from .. import conf
+
+#: What an alias with several hosts asks for if it is to reach a standby.
+_STANDBY = {"prefer-standby", "read-only", "standby"}
 _SEARCH_PATH = re.compile(r"search_path\s*=\s*(\S+)")
 #: This entry describes how to create a test database, not how to connect to one.
 _NOT_SENT = "TEST"
@@ -42,8 +46,8 @@ def write_alias(row: Any) -> str:
     not there, the database is no replica, and the alias is that of the row.
     """
     model, read = row._meta.concrete_model, row._state.db
-    alias: str = router.db_for_write(model, instance=row)
-    if read is None or same_database(read, alias):
+    alias = primary_of(router.db_for_write(model, instance=row))
+    if read is None or same_database(read, alias) or primary_of(read) == alias:
         return alias
     try:
         born = getattr(row, row.BORN)
@@ -51,6 +55,12 @@ def write_alias(row: Any) -> str:
         return str(read)
     rows = model._base_manager.using(alias).filter(**{"pk": row.pk, row.BORN: born})
     return alias if rows.exists() else str(read)
+
+
+def primary_of(alias: str) -> str:
+    """Return the alias of the primary of a replica that ``PGQUEUE["REPLICAS"]`` names, or this alias."""
+    replicas = conf.current().replicas
+    return next((primary for primary, replica in replicas.items() if replica == alias), alias)
 
 
 def same_database(one: str, other: str) -> bool:
@@ -64,8 +74,9 @@ def _place(alias: str) -> tuple[str, ...]:
     values = parameters(alias)
     options = values.get("OPTIONS") or {}
     path = _SEARCH_PATH.search(str(options.get("options") or ""))
-    names = (values.get(name) for name in ("ENGINE", "HOST", "PORT", "NAME"))
-    return (*(str(name or "") for name in names), str(options.get("service") or ""), path[1] if path else "")
+    names = [str(values.get(name) or "") for name in ("ENGINE", "HOST", "PORT", "NAME")]
+    standby = str(options.get("target_session_attrs") in _STANDBY)
+    return (*names, str(options.get("service") or ""), path[1] if path else "", standby)
 
 
 def remember() -> None:
@@ -124,7 +135,7 @@ def database_name(alias: str) -> str:
 
 
 def parameters(alias: str) -> dict[str, Any]:
-    """Return the settings of an alias: those of this thread's connection, if any, which may have its own."""
+    """Return the settings of an alias: of this thread's connection, if any, which may have its own."""
     for connection in connections.all(initialized_only=True):
         if connection.alias == alias:
             return connection.settings_dict

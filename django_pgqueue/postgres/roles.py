@@ -7,34 +7,37 @@ function or trigger. Emptying a shelf of history needs more, so ``_pgqueue_rotat
 DEFINER.
 
 This makes the statements, for ``manage.py pgqueue roles``. They can be run again at any time. After a
-``migrate``, ``roles`` runs those that give rights.
+``migrate``, ``roles`` runs the ones that give rights.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
 from ..formatting import get_logger
-from . import fetch_rows
+from . import fetch_rows, sql_of
+from .session import SEES_ALL
 
 logger = get_logger(__name__)
-_FOLDER = Path(__file__).parent
 
-CALLED = ("_pgqueue_enqueue", "_pgqueue_enqueue_many", "pgqueue_enqueue", "pgqueue_result")
+CALLED = (
+    "_pgqueue_enqueue", "_pgqueue_enqueue_many", "_pgqueue_receive", "_pgqueue_shard", "_pgqueue_take_back",
+    "pgqueue_enqueue", "pgqueue_result",
+)  # fmt: skip
 """The functions that run with the rights of their owner, and that only the two roles may call.
 
 ``pgqueue_enqueue`` reads the policy of a task. It says what its jobs get if they are enqueued, which their
-row says, too.
+row says, too. ``_pgqueue_shard`` says whether the database is being drained. ``_pgqueue_take_back`` cancels
+the jobs of calls whose tokens the caller knows.
 """
 
 DEFINERS = (*CALLED, "_pgqueue_wake")
 """Also a trigger that fires at the commit. Before PostgreSQL 18, it fires with the rights of the session.
-From then on it has those of the enqueue, so it must not look up names in the search path of the session.
+From then on it has the rights of the enqueue, so it must not look up names in the search path of the session.
 """
 
 WORKER_ONLY = ("_pgqueue_rotate",)
@@ -63,7 +66,7 @@ _INSTALLED = """
     WHERE root.oid = 'pgqueue_job'::regclass
     GROUP BY place.nspname
 """
-_FORBIDDEN = (_FOLDER / "roles_forbidden.sql").read_text(encoding="utf-8")
+_FORBIDDEN = sql_of(__file__, "roles_forbidden")
 
 
 class Installation(NamedTuple):
@@ -99,17 +102,21 @@ def _to_revoke(found: Installation, roles: str) -> list[str]:
 
 def statements_to_make(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
     """Yield the statements that make the roles. The names are quoted here."""
-    for role in (enqueuer, worker):
-        yield f"""DO $make$ BEGIN
-    CREATE ROLE {_quoted(role)} NOLOGIN;
-EXCEPTION WHEN duplicate_object THEN
-    NULL;  -- it exists
-END $make$"""
+    yield from map(_to_create, (enqueuer, worker))
     # What an administrator may have granted before.
     both = f"{_quoted(enqueuer)}, {_quoted(worker)}"
     yield from _to_revoke(found, both)
     yield f"REVOKE CREATE ON SCHEMA {found.schema} FROM {both}"
     yield from statements_to_grant(found, [enqueuer, worker], [worker])
+
+
+def _to_create(role: str) -> str:
+    """Return the statement that makes a role, unless it exists."""
+    return f"""DO $make$ BEGIN
+    CREATE ROLE {_quoted(role)} NOLOGIN;
+EXCEPTION WHEN duplicate_object THEN
+    NULL;  -- it exists
+END $make$"""
 
 
 def statements_to_grant(found: Installation, roles: Sequence[str], workers: Sequence[str]) -> Iterator[str]:
@@ -136,11 +143,16 @@ def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Itera
         yield f"ALTER FUNCTION {signature} SECURITY INVOKER"
     yield f"GRANT EXECUTE ON FUNCTION {found.called}, {found.worker_only} TO PUBLIC"
     for role in (_quoted(enqueuer), _quoted(worker)):
-        taken = [*_to_revoke(found, role), f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}"]
-        if found.has_migrations:
-            taken.append(f"REVOKE ALL ON TABLE {found.schema}.django_migrations FROM {role}")
-        body = ";\n    ".join(taken)
-        yield f"""DO $drop$ BEGIN
+        yield _to_drop(found, role)
+
+
+def _to_drop(found: Installation, role: str) -> str:
+    """Return the statement that takes all rights from a role and drops it."""
+    taken = [*_to_revoke(found, role), f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}"]
+    if found.has_migrations:
+        taken.append(f"REVOKE ALL ON TABLE {found.schema}.django_migrations FROM {role}")
+    body = ";\n    ".join(taken)
+    return f"""DO $drop$ BEGIN
     {body};
     BEGIN
         DROP ROLE {role};
@@ -150,6 +162,13 @@ def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Itera
 EXCEPTION WHEN undefined_object THEN
     NULL;  -- there is no such role
 END $drop$"""
+
+
+def run_all(alias: str, statements: Iterable[str]) -> None:
+    """Run statements in one transaction."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
@@ -164,14 +183,14 @@ def _quoted(name: str) -> str:
 # Keep the roles of ``manage.py pgqueue roles`` working when a later version adds functions and tables. A new
 # function or table has no rights for them, so after each ``migrate`` the roles get what they lack. Nothing
 # records their names: the rights that they have on the functions that enqueue, of whatever version, show who
-# they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes none from a
+# they are. Roles that may also call ``WORKER_ONLY`` are workers. This only gives rights and takes none from a
 # role, since an administrator may have granted more. A ``migrate`` over several releases may create a
 # version of a function and drop the one before. Therefore the roles are looked up before it as well.
 
 
-_FUNCTIONS = (_FOLDER / "roles_functions.sql").read_text(encoding="utf-8")
-_ROLES = (_FOLDER / "roles_kept.sql").read_text(encoding="utf-8")
-_LACKING = (_FOLDER / "roles_lacking.sql").read_text(encoding="utf-8")
+_FUNCTIONS = sql_of(__file__, "roles_functions")
+_ROLES = sql_of(__file__, "roles_kept")
+_LACKING = sql_of(__file__, "roles_lacking")
 
 
 class Kept(NamedTuple):
@@ -213,6 +232,7 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
     """Give the roles what they lack. A flush sends the same signal, without a plan, and changes no rights."""
     if "plan" not in kwargs or connections[using].vendor != "postgresql":
         return
+    keep_policies(using)
     now, before = kept_roles(using), _before.pop(using, Kept([], []))
     workers = sorted({*now.workers, *before.workers})
     kept = Kept(sorted({*now.enqueuers, *before.enqueuers} - {*workers}), workers)
@@ -221,9 +241,7 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
     if found is None or not found.called:
         return
     try:
-        with transaction.atomic(using=using), connections[using].cursor() as cursor:
-            for statement in statements_to_grant(found, [*kept.enqueuers, *workers], workers):
-                cursor.execute(statement)
+        run_all(using, statements_to_grant(found, [*kept.enqueuers, *workers], workers))
     except DatabaseError as error:
         logger.warning(
             "the database roles of the queue do not fit this version (%s), and this user cannot change that: "
@@ -241,10 +259,104 @@ def shortened(found: list[str]) -> str:
 
 
 def filtered(alias: str, tables: Sequence[str]) -> list[str]:
-    """Return the tables of which row-level security hides some or all rows from the connection's role."""
+    """Return the tables of which row-level security hides some or all rows from the connection's role. A
+    policy that is true for all rows, such as that of workers beside the policy of tenants, hides none.
+    """
     names = [connections[alias].ops.quote_name(table) for table in tables]
     query = (
-        "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"
-        " WHERE row_security_active(to_regclass(given.quoted)) ORDER BY given.name"
+        "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"  # noqa: S608
+        " WHERE row_security_active(to_regclass(given.quoted)) AND NOT "
+        + SEES_ALL.replace("{table}", "to_regclass(given.quoted)")
+        + " ORDER BY given.name"
     )
     return [name for (name,) in fetch_rows(alias, query, [list(tables), names])]
+
+
+# Tenants: policies on the table of jobs and on each leaf, since that of a table does not apply to a query
+# that names a leaf. A role for tenants sees the jobs of its tenant (pgqueue_tenant_role), and only enqueues.
+
+
+_POLICIES = """
+    SELECT format('%%I.%%I', place.nspname, leaf.relname), leaf.relrowsecurity,
+        ARRAY(SELECT DISTINCT pg_get_userbyid(role)::text FROM pg_policy, unnest(polroles) AS role
+            WHERE polrelid = leaf.oid AND polname = 'pgqueue_own'),
+        ARRAY(SELECT DISTINCT pg_get_userbyid(role)::text FROM pg_policy, unnest(polroles) AS role
+            WHERE polrelid = leaf.oid AND polname = 'pgqueue_all')
+    FROM pg_class AS leaf JOIN pg_namespace AS place ON place.oid = leaf.relnamespace
+    WHERE leaf.oid = to_regclass('pgqueue_job')
+        OR leaf.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('pgqueue_job'))
+    ORDER BY leaf.relkind = 'r', leaf.relname
+"""
+
+
+class Guarded(NamedTuple):
+    """The table of jobs, or a leaf, with the roles of its policies."""
+
+    table: str
+    is_enabled: bool
+    own: list[str]
+    everything: list[str]
+
+
+def guarded(alias: str) -> list[Guarded]:
+    """Return the table of jobs, which comes first, and its leaves."""
+    return [Guarded(*row) for row in fetch_rows(alias, _POLICIES, {})]
+
+
+def unguarded(tables: Sequence[Guarded]) -> list[str]:
+    """Return the leaves that lack the policies which the table of jobs has."""
+    wanted = tables[0][1:] if tables and tables[0].own else None
+    return [each.table for each in tables if wanted not in (None, each[1:])]
+
+
+def _policies(table: str, own: Sequence[str], everything: Sequence[str]) -> Iterator[str]:
+    mine = f"(tenant = (SELECT {table.rpartition('.')[0]}.pgqueue_tenant()))"
+    yield f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"
+    for name, roles, rule in (("pgqueue_own", own, mine), ("pgqueue_all", everything, "(true)")):
+        yield f"DROP POLICY IF EXISTS {name} ON {table}"
+        if roles:
+            to = ", ".join(map(_quoted, roles))
+            yield f"CREATE POLICY {name} ON {table} TO {to} USING {rule} WITH CHECK {rule}"
+
+
+def statements_for_tenants(
+    alias: str, group: str, everything: Sequence[str], tenants: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the statements that let each role of ``tenants`` see and enqueue only the jobs of its tenant.
+    ``group``: the role that has the rights. ``everything``: roles that see all jobs, besides workers.
+    """
+    found, tables, kept = installation(alias), guarded(alias), kept_roles(alias)
+    to = _quoted(group)
+    yield _to_create(group)
+    yield from _to_revoke(found, to)
+    yield from statements_to_grant(found, [group, *kept.enqueuers, *kept.workers], kept.workers)
+    yield f"GRANT SELECT ON TABLE {', '.join(each.table for each in tables)} TO {to}"
+    yield f"GRANT SELECT ON TABLE {found.schema}.pgqueue_status TO {to}"
+    everyone = sorted({*everything, *kept.workers, *tables[0].everything})
+    for each in tables:
+        yield from _policies(each.table, [group], everyone)
+    for role, tenant in tenants.items():
+        name, value = (each.replace("'", "''") for each in (role, tenant))
+        yield (
+            f"INSERT INTO {found.schema}.pgqueue_tenant_role VALUES ('{name}', '{value}')"  # noqa: S608
+            " ON CONFLICT (role) DO UPDATE SET tenant = excluded.tenant"
+        )
+        yield f"GRANT {to} TO {_quoted(role)}"
+
+
+def statements_without_tenants(alias: str, group: str) -> Iterator[str]:
+    """Yield the statements that take the policies, the rights and the tenants of roles back."""
+    found = installation(alias)
+    for each in guarded(alias):
+        yield f"DROP POLICY IF EXISTS pgqueue_own ON {each.table}"
+        yield f"DROP POLICY IF EXISTS pgqueue_all ON {each.table}"
+        yield f"ALTER TABLE {each.table} DISABLE ROW LEVEL SECURITY"
+    yield f"DELETE FROM {found.schema}.pgqueue_tenant_role"  # noqa: S608
+    yield _to_drop(found, _quoted(group))
+
+
+def keep_policies(alias: str) -> None:
+    """Give leaves that a migration has added the policies of the table of jobs."""
+    tables = guarded(alias)
+    for table in unguarded(tables):
+        run_all(alias, _policies(table, tables[0].own, tables[0].everything))

@@ -53,6 +53,15 @@ _SETTINGS = {
     # A statement from which a policy would hide rows is an error: a job that is not seen looks like none.
     "row_security": "off",
 }
+#: Whether a policy lets the role see and change all rows of a table, and no other one restricts it.
+SEES_ALL = """(
+    SELECT coalesce(bool_or(policy.polpermissive), false) AND bool_and(policy.polpermissive)
+    FROM pg_policy AS policy
+    WHERE policy.polrelid = {table} AND (NOT policy.polpermissive OR policy.polcmd = '*'
+        AND pg_get_expr(policy.polqual, policy.polrelid) = 'true' AND EXISTS (
+            SELECT FROM unnest(policy.polroles) AS role (id)
+            WHERE CASE role.id WHEN 0 THEN true ELSE pg_has_role(role.id, 'USAGE') END))
+)"""
 PING_TIMEOUT = 2  # seconds; a server that takes longer does not answer
 #: Seconds between two lines of the log about side writes of one kind that are refused.
 TELL_EVERY = 60.0
@@ -107,12 +116,21 @@ _STALE = (
 class Session:
     """A connection, with what is known about it."""
 
-    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, role: str) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        pooled: bool,
+        commit: str,
+        role: str,
+        sees_all: bool = False,
+    ) -> None:
         self.connection = connection
         self.pooled = pooled
         self.holds_lock = False  # the one which shows that its worker is alive
         self._commit = commit  # the configured synchronous_commit
         self._role = role
+        self._sees_all = sees_all  # by a policy, so that no policy hides a row
         self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
         self._planned_at = monotonic()
 
@@ -195,7 +213,7 @@ class Session:
         ``idle``: nothing has been found to do, so the plans may be older.
 
         A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
-        the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
+        the plans of prepared statements and of functions, until the table is analyzed. Before that,
         a user may enqueue a million jobs. New plans are good ones: they know the size of the table. Behind a
         pooler, only functions keep plans, in sessions that do not belong to the worker.
         """
@@ -276,6 +294,8 @@ class Session:
             settings["transaction_timeout"] = str(2 * STATEMENT_TIMEOUT)
         if self._role:
             settings["role"] = self._role
+        if self._sees_all:
+            settings["row_security"] = "on"
         return settings
 
     def notifications(self) -> Sequence[psycopg.Notify]:
@@ -301,13 +321,14 @@ def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) 
             connection.adapters.register_loader(type_name, TextLoader)
         if dumper := _storable_dumper(connection.info.parameter_status("server_encoding")):
             connection.adapters.register_dumper(str, dumper)
-        query = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
-        ((backend_pid, in_recovery, commit),) = connection.execute(query).fetchall()
+        query = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'), "
+        query += SEES_ALL.replace("{table}", "to_regclass('pgqueue_job_live')")
+        ((backend_pid, in_recovery, commit, sees_all),) = connection.execute(query).fetchall()
         if in_recovery and not standby:
             raise StandbyError
         role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
         pooled = backend_pid != connection.info.backend_pid
-        session = Session(connection, pooled=pooled, commit=commit, role=role)
+        session = Session(connection, pooled=pooled, commit=commit, role=role, sees_all=sees_all)
         if not pooled:
             session.set_up()
     except BaseException:
@@ -339,7 +360,7 @@ def accepts_connections(alias: str) -> bool:
 
 
 def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
-    """Return the parameters of Django's own connections, with those that a worker adds."""
+    """Return the parameters of Django's own connections, with the ones that a worker adds."""
     parameters = connections[alias].get_connection_params()
     for unwanted in ("cursor_factory", "context", "autocommit"):
         parameters.pop(unwanted, None)

@@ -54,7 +54,7 @@ class _Limits:
 
     @classmethod
     def of(cls, alias: str) -> _Limits | None:
-        """Return those of the open block; None if a savepoint of Django's is newer, which must stay."""
+        """Return the settings of the open block; None if a newer savepoint of Django's must stay."""
         connection = connections[alias]
         found = next((each for each in connection.execute_wrappers if isinstance(each, cls)), None)
         return found if found and found.depth == len(connection.savepoint_ids) else None
@@ -88,7 +88,7 @@ class _Limits:
 @contextmanager
 def time_limit(alias: str, seconds: float, *, keep: bool = False) -> Iterator[None]:
     """Limit the time of each statement in the block. Changes that the block makes are rolled back, unless
-    ``keep``; those of a block within another one together with the other one.
+    ``keep``; the ones of a block within another one together with the other one.
 
     Raises ``TimeLimitReached``, and then nothing has changed. The transaction around the block, if there is
     one, can continue.

@@ -39,7 +39,7 @@ AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """A schedule as code or settings declare it. The fields are those of `models.Schedule`."""
+    """A schedule as code or settings declare it. It has the fields of `models.Schedule`."""
 
     name: str
     task_path: str
@@ -113,8 +113,8 @@ def schedule(
 
     When: either `cron` (five fields, or ``"@daily"`` and its like) in the time zone `timezone`, or `every`
     (a timedelta or seconds). What: `args` and `kwargs` of the call; `queue_name` and `priority`, if they
-    differ from those of the task. A task with several schedules needs a `name` for each; the default is the
-    path of the task.
+    differ from the ones of the task. A task with several schedules needs a `name` for each; the default is
+    the path of the task.
 
     `catch_up`: what happens to runs that passed while no worker was there: "skip", run the "latest", or
     "all" up to `catch_up_limit`. `overlap`: what happens to a run while the previous job of the schedule is

@@ -32,7 +32,7 @@ def known_policy(task_path: str, args: Any, kwargs: Any) -> dict[str, Any] | Non
     """Return what the task at a path and the settings say about the jobs of a call, as JSON; None if this
     process cannot import the task.
 
-    ``options`` are those of the SQL functions: the keys. ``problem`` says instead why they cannot be
+    ``options`` are as in the SQL functions: the keys. ``problem`` says instead why they cannot be
     computed; then the schedule does not fire.
     """
     call = {"args": args, "kwargs": kwargs}

@@ -3,8 +3,8 @@
 -- ours.
 --
 -- Race: two versions of the code start at the same time. The lock lets one write all of its rows after the other, so
--- that the table has those of one version, and not of both. It is no lock of the table, which a sweep of payloads needs
--- after those of its rows. A job that is inserted meanwhile gets the policy that is committed.
+-- that the table has the rows of one version, and not of both. It is no lock of the table, which a sweep of
+-- payloads needs after the locks of its rows. A job that is inserted meanwhile gets the policy that is committed.
 CREATE FUNCTION _pgqueue_declare_tasks(p_declared jsonb) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '10s' AS $$
 DECLARE
@@ -190,7 +190,7 @@ END $$;
 -- and begin anew after the last one. Returns how many were deleted, what prevented it, for each table with a problem,
 -- and the models in which strays were found.
 --
--- Only what once had a job is deleted: a row whose id is among those of the jobs that are gone (pgqueue_gone). Any
+-- Only what once had a job is deleted: a row whose id is that of a job that is gone (pgqueue_gone). Any
 -- other row without a job was written without triggers. It is noted as a stray, because later the jobs around it are
 -- gone, too. If the queue of the task keeps finished jobs for no time at all, their ids are not noted, and each row
 -- without a job counts as one of theirs, unless it is a stray already.

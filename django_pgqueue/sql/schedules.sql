@@ -100,7 +100,7 @@ END $$;
 -- Enqueue a job for each of these runs, in this order, and note it in the run and in its schedule. The caller holds
 -- the locks of the schedules and has just written the runs. The policy is that of the task, as the last process saw
 -- it that could import the task; without one, the worker that claims the job fills it in. The options of the policy,
--- its keys, are those of a call with certain arguments, and do not apply if a user has changed the arguments since.
+-- its keys, belong to a call with certain arguments, and do not apply if a user has changed the arguments since.
 --
 -- A job whose unique key is taken is not inserted, or takes the place of the other one. Then the outcome of the run
 -- says so, and its job is the other one. Returns the jobs and the outcomes, as _pgqueue_enqueue_many does.

@@ -31,7 +31,7 @@ BEGIN
 END $$;
 
 -- Send the heartbeat of a worker in another language. Returns whether it is still registered (if not, its jobs were
--- requeued or soon will be), those of its jobs that were asked to cancel, and whether it was asked to end.
+-- requeued or soon will be), its jobs that were asked to cancel, and whether it was asked to end.
 --
 -- Race: recovery may find the worker dead at this moment. It holds the row until its commit, so this waits for it, and
 -- finds no row afterwards.

@@ -7,12 +7,13 @@ differs from call to call each time (``prepare``).
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from .. import conf
 from ..compat import InvalidTask, is_task
@@ -22,8 +23,10 @@ from ..exceptions import JobExists, PgQueueError, WrongBackend
 from ..postgres.aliases import same_database, write_alias
 from .keys import group_key, limit_key, searched_places
 from .links import Link, Links
+from .paths import HAND_OVER
 from .payload import key_arguments, payload_of_call
 from .routing import is_ours
+from .shards import placed
 from .signatures import check_call
 from .task import BoundTask, Policy, Task, adopt, find_task
 from .unique import EnqueueOutcome, unique_key, unique_options
@@ -49,6 +52,8 @@ class CallOptions(NamedTuple):
     """The indexed arguments and their places; None: there are none."""
     keeper: Any = None
     """What takes the calls of a backend for tests, instead of the statements that write them."""
+    relay: CallOptions | None = None
+    """The options of the job that hands such a call over to ``alias``; None: it is written there."""
 
 
 class Call(NamedTuple):
@@ -73,10 +78,20 @@ class Call(NamedTuple):
         """Return the arguments of the SQL functions that every call has, in their order."""
         return (self.options.task_path, self.args, self.kwargs, *self.options.row)
 
-    def more(self, *, in_shared_batch: bool = False, with_context: bool = False) -> str | None:
+    @property
+    def full_context(self) -> str | None:
+        """The context as JSON, with the call's own tenant where the functions would put it. None: nothing."""
+        if (tenant := self.options.task.tenant) is None:
+            return self.context
+        return json.dumps({**json.loads(self.context or "{}"), "tenant": tenant})
+
+    def more(
+        self, *, in_shared_batch: bool = False, of_one_tenant: bool = False, with_context: bool = False
+    ) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
 
-        Of many calls, the context is the same and sent only once; ``in_shared_batch``: the batch, too.
+        Of many calls, the context is the same and sent only once. ``in_shared_batch``: the batch, too.
+        ``of_one_tenant``: the context has their tenant.
         """
         unique, links = self.options.task.unique, self.options.links
         more: dict[str, Any] = {} if links is None else dict(links)
@@ -86,14 +101,16 @@ class Call(NamedTuple):
             more["limit_key"] = self.limit_key
         if self.group_key is not None:
             more["group_key"] = self.group_key
+        if self.options.task.tenant is not None and not (of_one_tenant or with_context):
+            more["tenant"] = self.options.task.tenant
         if self.options.search is not None:
             more["search"] = self.options.search
         if unique is not None:
             more |= {"unique_key": self.unique_key, **unique_options(unique)}
         text = json.dumps(more) if more else None
-        if not with_context or self.context is None:
+        if not with_context or (context := self.full_context) is None:
             return text
-        return f'{{"context":{self.context}' + ("}" if text is None else f",{text[1:]}")
+        return f'{{"context":{context}' + ("}" if text is None else f",{text[1:]}")
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
@@ -125,7 +142,9 @@ def call_options(task: Task[..., Any]) -> CallOptions:
             "one of django_pgqueue. Call the task's own .enqueue(), or select another backend."
         )
     backend.validate_task(task)
-    alias = task.database or backend.home()
+    alias = task.relay or task.database or backend.home()
+    if task.relay is not None:
+        _check_relay(task, task.relay)
     if task.atomic:
         check_atomic(task, alias)
     keeper = backend.keeper
@@ -148,6 +167,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         links=None if task.links is None else link_options(task.links, alias, keeper),
         search=searched_places(task),
         keeper=keeper,
+        relay=None if task.relay is None or keeper is not None else _relay_options(task, backend.home()),
     )  # fmt: skip
 
 
@@ -165,7 +185,8 @@ def prepare(
     if payload is not None:
         args, kwargs = (), key_arguments(task, payload)
     limit, group = limit_key(task, args, kwargs), group_key(task, args, kwargs)
-    return Call(options, *arguments, unique, limit, group, context, payload)
+    call = Call(options, *arguments, unique, limit, group, context, payload)
+    return call if options.relay is None else _relayed(call, options.relay)
 
 
 def several(calls: Any, function: str) -> Iterator[BoundTask]:
@@ -195,6 +216,8 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
     try:
         for call in several(calls, "enqueue_many"):  # a generator may raise here, if its next .bind() fails
             call = after_hooks(call)
+            if getattr(call.task, "spread", None) is not None:
+                call = _on_one_shard(call, first)
             known = options_of.get(id(call.task))
             if known is None:
                 if len(options_of) >= _MOST_CHECKED:
@@ -202,10 +225,11 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
                 # The task is stored with its options, so that no other object can get the same id().
                 known = options_of[id(call.task)] = (call.task, call_options(as_ours(call.task)))
             options = known[1]
-            first = first or options
-            if options.alias != first.alias:
+            written = options.relay or options
+            first = first or written
+            if written.alias != first.alias:
                 raise ValueError(
-                    f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
+                    f"The database is {written.alias!r}, but the items before use {first.alias!r}. "
                     "Call enqueue_many() once for each database."
                 )
             yield prepare(options, call.args, call.kwargs, context)
@@ -217,6 +241,14 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
         if checked and error.args == (str(error),):
             error.args = (f"item {place}: {error}",)
         raise
+
+
+def _on_one_shard(call: BoundTask, first: CallOptions | None) -> BoundTask:
+    """Return a call that is spread with its database. At random, all calls of a statement go to the same."""
+    task = call.task
+    if first is not None and task.spread is True and task.database is None and task.relay is None:
+        task = task.with_values({"database": first.alias})
+    return BoundTask(placed(task, call.args, call.kwargs), call.args, call.kwargs)
 
 
 #: The calls that a hook enqueues pass the hooks, too. More than so many inside each other never end.
@@ -296,12 +328,74 @@ def check_atomic(task: Task[..., Any], alias: str) -> None:
     """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work.
 
     The body and the finish of the job are one transaction, so the effect happens exactly once: but only of
-    what the body writes in the database of its job, the one that its decorator names, or ``default``.
+    what the body writes in the database of its job. Its decorator names it, or it is ``default`` or any
+    shard: the job is enqueued where its rows are.
     """
-    works_on = find_task(task.module_path).database or DEFAULT_DB_ALIAS
-    if alias != works_on:
+    declared = find_task(task.module_path).database
+    works_on = declared or DEFAULT_DB_ALIAS
+    if alias != works_on and not {alias, declared or alias} <= {*conf.current().shards}:
         raise InvalidTask(
             f"{task.module_path} is atomic and works on the database {works_on!r}, but its job would be in "
-            f"{alias!r}, and one transaction cannot span both. Enqueue it on {works_on!r}, or declare the "
-            f"task with @task(atomic=True, database={alias!r})."
+            f"{alias!r}, and one transaction cannot span both. Enqueue it on {works_on!r}, declare it "
+            f"with @task(atomic=True, database={alias!r}), or name it in PGQUEUE['SHARDS'] if the task uses "
+            "the database of its job."
         )
+
+
+# The relay: a call that goes to another database is held by a job in that of the caller (``jobs.relay``).
+
+#: What ``Call.row`` has, by the names that _pgqueue_receive knows.
+_SENT = (
+    "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "run_after", "delay",
+    "expires_after", "max_attempts", "timeout", "on_lost",
+)  # fmt: skip
+
+
+def _relay_options(task: Task[..., Any], home: str) -> CallOptions:
+    """Return the options of the jobs that hand over the calls of a task. They are in the database that
+    ``using(database=)`` names. That of the decorator is where the task belongs, and not where the caller is.
+
+    A call that starts at a fixed time waits for its database however long that takes, and has expired there.
+    """
+    home = task.database if task.database not in (None, find_task(task.module_path).database) else home
+    return call_options(
+        find_task(HAND_OVER).with_values(
+            {
+                "backend": task.backend,
+                "database": home,
+                "priority": task.priority,
+                "expires_after": None if task.run_after else task.expires_after,
+            }
+        )
+    )
+
+
+def _check_relay(task: Task[..., Any], alias: str) -> None:
+    """Raise ``InvalidTask`` for a call that cannot be handed over to the database with this alias."""
+    what = f"A call of {task.module_path} cannot be handed over to {alias!r}: "
+    if alias not in connections.settings:
+        raise InvalidTask(f"{what}DATABASES has no such alias, only {', '.join(connections.settings)}.")
+    if (vendor := connections[alias].vendor) != "postgresql":
+        raise InvalidTask(f"{what}it is a database of {vendor}, and jobs are stored in PostgreSQL.")
+    if task.payload is not None:
+        raise InvalidTask(f"{what}its payload is a row here. Pass what the task needs as arguments.")
+    if task.unique is not None and task.unique.on_conflict == "raise":
+        raise InvalidTask(
+            f"{what}Unique(on_conflict='raise') raises where the call is made, but the key is looked up "
+            "there, later. Use on_conflict='existing'."
+        )
+
+
+def _relayed(call: Call, relay: CallOptions) -> Call:
+    """Return the call that hands over a call. It holds what is written there, so the workers that hand it
+    over need not know its task.
+
+    The token distinguishes it from every other one, also from that of a job with the same id, which comes
+    again if the database is restored from a backup.
+    """
+    texts = dict(zip(_SENT, map(json.dumps, call.row()), strict=True))
+    texts |= {"args": call.args, "kwargs": call.kwargs, "metadata": call.options.metadata}
+    texts["options"] = call.more(with_context=True) or "null"
+    sent = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text != "null")
+    args = f'[{json.dumps(call.options.alias)}, {{{sent}}}, "{uuid.uuid4()}"]'
+    return Call(relay, args, "{}", context=call.context)

@@ -65,6 +65,7 @@ class TaskOptions(PayloadTaskOptions, total=False):
 
     unique: Unique | bool | None
     search: Sequence[str]
+    spread: Key | Literal[True]
 
 
 _NAMES = (*TaskOptions.__annotations__, "takes_context", "payload")
@@ -132,7 +133,8 @@ def task(function: Any = None, /, **options: Any) -> Any:
     of an argument, several, or a callable); `atomic`: run the function and the finish of its job in one
     transaction; `unique`: which calls are not enqueued again (see `Unique`); `capture_logs`: True, or a level
     such as "WARNING", to keep what its jobs log with them; `search`: the names of up to eight arguments that
-    are indexed, so that jobs are found at once by their values.
+    are indexed, so that jobs are found at once by their values; `spread`: True, or the name of an argument,
+    several, or a callable: its jobs go to one of the SHARDS, at random or by this key.
 
     With `takes_context` the function receives a JobContext as its first argument, `context`. With `payload`,
     a model that inherits from `JobPayload`, the function takes an instance of it, and each row of its table

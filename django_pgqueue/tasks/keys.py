@@ -115,7 +115,7 @@ def key_value(task: Any, what: str, key: Key, args: Sequence[Any], kwargs: Mappi
             raise InvalidKey(f"The callable for the {what} of {task.module_path} must not be async.")
         return value
     names = (key,) if isinstance(key, str) else key or ()
-    # All of those of a payload are in kwargs.
+    # All arguments of a payload are in kwargs.
     bound = {} if kwargs.keys() >= {*names} else bind_call(task, args, kwargs)
     values = [kwargs[name] if name in kwargs else bound.get(name) for name in names]
     if isinstance(key, str):
@@ -153,7 +153,7 @@ def checked_text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _key_text(task: Any, what: str, value: object, prefix: str = "") -> str:
+def key_text(task: Any, what: str, value: object, prefix: str = "") -> str:
     """Return a key of a call as it is stored. Raise ``InvalidKey`` if that is not possible."""
     text = as_text(value)
     if text is None:
@@ -334,7 +334,7 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
         if rule.key is None or rule.key == ():
             return name
         value = key_value(task, "limit key", rule.key, args, kwargs)
-    return None if value is None else _key_text(task, "limit key", value, f"{name}/")
+    return None if value is None else key_text(task, "limit key", value, f"{name}/")
 
 
 def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -342,4 +342,4 @@ def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
     if task.group_key is not None:
         return str(task.group_key)
     value = None if task.group is None else key_value(task, "group", task.group, args, kwargs)
-    return None if value is None else _key_text(task, "group", value)
+    return None if value is None else key_text(task, "group", value)

@@ -1,4 +1,4 @@
-"""What ties a call to jobs and batches: those that it waits for, and the batch that it belongs to; and the
+"""What ties a call to jobs and batches: its parents, and the batch that it belongs to; and the
 public ids of jobs.
 
 ``task.using(after=..., if_failed=..., batch=...)`` checks what can be known without a database, and the

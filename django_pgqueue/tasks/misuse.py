@@ -1,4 +1,4 @@
-"""Answer what people who know other queues type out of habit, with our word for it.
+"""Answer what people who know other queues type out of habit, with our word for it, also on command lines.
 
 ``send.delay(5)``, ``@task(retries=3)``, ``job.get()``: without this, Python says that there is no such name.
 The words are in ``misuse.txt``, which is read at the first mistake. A word that is not there keeps Python's

@@ -148,6 +148,13 @@ def one_of(name: str, value: Any, *known: str) -> str:
     return str(value)
 
 
+def tenant(name: str, value: Any) -> str:
+    """Accept the name of a tenant."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", value):
+        raise wrong(name, "1 to 63 letters, digits, '_', '-' or '.'", value)
+    return value
+
+
 def alias(name: str, value: Any) -> str:
     """Accept the alias of a database or a backend."""
     if not isinstance(value, str) or not value:
@@ -243,5 +250,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "metadata": _metadata,
 }
 CHECKED = tuple(_CHECKS)
-"""The options that `checked` knows: those that do not depend on the function of the task."""
+"""The options that `checked` knows: the ones that do not depend on the function of the task."""
 _NEVER_NONE = {"priority", "queue_name", "backend", "takes_context", "atomic", "on_lost", "metadata"}

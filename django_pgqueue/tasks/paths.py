@@ -29,7 +29,10 @@ from ..formatting import get_logger
 logger = get_logger(__name__)
 
 _OURS = "django_pgqueue"
-_OUR_TASKS = {"django_pgqueue.admin.bulk.task"}
+_OUR_TASKS = {"django_pgqueue.admin.bulk.task", "django_pgqueue.jobs.relay"}
+HAND_OVER = "django_pgqueue.jobs.relay.hand_over"
+"""The task of the relay. Its arguments are an alias and a call of another task."""
+RELAY = "relay"  # its queue
 AT_SETUP: set[str] = set()
 """The modules that have declared tasks while apps loaded. Workers load the same apps."""
 _failed: dict[str, BaseException] = {}
@@ -46,9 +49,9 @@ def task_modules(configs: Iterable[AppConfig] | None = None) -> Iterator[str]:
 
 
 def discover(*, again: bool = False) -> dict[str, BaseException]:
-    """Import these modules, and return those that cannot be imported, with what they raise.
+    """Import these modules, and return the ones that cannot be imported, with their exceptions.
 
-    ``again``: try also those that have failed before.
+    ``again``: try also modules that have failed before.
     """
     names = list(task_modules())
     for name in names:

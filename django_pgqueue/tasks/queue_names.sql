@@ -1,5 +1,5 @@
--- The names of all queues. Those of the kept leaf come from kept_queues.sql, which stands before this. Those of
--- claimable and of blocked jobs cost one probe of an index for each queue, those of running jobs one read of theirs.
+-- The names of all queues. Names of the kept leaf come from kept_queues.sql, which stands before this. For
+-- claimable and blocked jobs, each queue costs one probe of an index; for running jobs, their index is read once.
 SELECT kept.queue_name FROM kept
 UNION
 SELECT _pgqueue_queues_with('claimable')

@@ -14,7 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from .paths import discover
 from .routing import our_aliases, resolve
 from .task import Task, declared_tasks
@@ -37,8 +37,8 @@ def source_place(task: Task[..., Any]) -> str:
 
 
 #: Statements that read ``FROM kept``, the queues with kept jobs, begin with this.
-KEPT_QUEUES = Path(__file__).with_name("kept_queues.sql").read_text(encoding="utf-8")
-_IN_USE = KEPT_QUEUES + Path(__file__).with_name("queue_names.sql").read_text(encoding="utf-8")
+KEPT_QUEUES = sql_of(__file__, "kept_queues")
+_IN_USE = KEPT_QUEUES + sql_of(__file__, "queue_names")
 
 
 def queues_in_use(alias: str) -> set[str]:

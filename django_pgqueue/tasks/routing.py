@@ -47,7 +47,7 @@ def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]:
 
 
 def our_aliases() -> list[str]:
-    """Return the aliases of our backends in TASKS, ``"default"`` first, without those that fail to import."""
+    """Return the aliases of our backends in TASKS that can be imported, ``"default"`` first."""
     configured: Any = task_backends.settings
     if not isinstance(configured, Mapping):  # check E004 reports it
         return []
@@ -100,7 +100,7 @@ _default: tuple[Any, bool, PgQueueBackend] | None = None
 
 def sets_tasks() -> bool:
     """Return whether the project sets TASKS. In one of django-configurations, each setting is overridden, and
-    those that the project does not set have the value of Django.
+    a setting that the project leaves out has the value of Django.
     """
     return getattr(settings, "TASKS", None) is not getattr(global_settings, "TASKS", None)
 

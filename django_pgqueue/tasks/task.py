@@ -60,6 +60,7 @@ class UsingOptions(TypedDict, total=False):
     backend: str | None
     metadata: Mapping[str, Any] | None
     database: str | None
+    relay: str | None
     limit_key: str | None
     group_key: str | None
     unique: Unique | bool | None
@@ -70,6 +71,7 @@ class UsingOptions(TypedDict, total=False):
     max_attempts: int | None
     timeout: int | timedelta | None
     expires_after: float | timedelta | None
+    tenant: str | None
 
 
 class AnyTask(Protocol[P, R_co]):
@@ -128,6 +130,8 @@ class Task(Habits, GenericTask[P, R]):
     """The unique key of a call, instead of the one that `unique` computes."""
     database: str | None = None
     """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
+    relay: str | None = None
+    """The database alias that a call is handed over to, after the commit of the caller; None: it stays."""
     concurrency: Concurrency | None = None
     """How many of its jobs, or of the jobs of each of its keys, may run at once; None: any number."""
     limit_key: str | None = None
@@ -138,6 +142,10 @@ class Task(Habits, GenericTask[P, R]):
     """Whose job a call is: the names of arguments, or a callable; None: it has no group."""
     group_key: str | None = None
     """The group of a call, instead of the one that `group` computes."""
+    tenant: str | None = None
+    """Whose job a call is, in place of the tenant of its caller; see `context.for_tenant`."""
+    spread: Key | bool = None
+    """Over the shards, by a key of the call or (True) at random; None: it is not spread."""
     links: Links | None = None
     """What a call waits for, and the batch that it belongs to; see `using`."""
     search: Sequence[str] = ()
@@ -165,11 +173,16 @@ class Task(Habits, GenericTask[P, R]):
 
         `run_after` is a datetime (aware, unless USE_TZ is off), or a timedelta that is counted from the
         enqueue, so that a stored variant never becomes outdated. `metadata` is merged key by key.
-        The values `unique_key`, `limit_key` and `group_key` take the place of those that are computed.
+        The values `unique_key`, `limit_key` and `group_key` take the place of computed ones.
+        `tenant`: whose job it is. No other tenant's jobs share its unique and limit keys.
 
         `after`: jobs and batches (or their ids) that must finish before the job runs. If one of them has
         failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
-        says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
+        says. `batch`: the batch that the job belongs to.
+
+        `relay`: the alias of another database. The enqueue writes a job of the relay instead, in the caller's
+        transaction, and a worker hands the call over to that database after the commit. The result of that
+        job is the id of the job there. Raise InvalidTask for invalid values.
         """
         check_names("Task.using", options, UsingOptions.__annotations__)
         changes = {
@@ -298,7 +311,7 @@ class BoundTask(Habits):
             )
 
     def using(self, **options: Unpack[UsingOptions]) -> BoundTask:
-        """Return this call with other options; they are those of `Task.using`."""
+        """Return this call with other options, as in `Task.using`."""
         return BoundTask(self.task.using(**options), self.args, self.kwargs)
 
     def enqueue(self) -> QueueTaskResult[..., Any]:
@@ -360,13 +373,18 @@ def _checked_values(task: Any) -> dict[str, Any]:
     run_after, delta = options.run_after(task.run_after)
     payload = payloads.checked(task)
     names = None  # that keys may name: of arguments of the function, or of columns of the payload
-    if any(each is not None for each in (task.concurrency, task.rate_limit, task.group)):
+    if any(each is not None for each in (task.concurrency, task.rate_limit, task.group, task.spread)):
         names = argument_names(task) if payload is None else sorted(payloads.key_fields(payload))
     keys.check_form("group", task.group)
     if task.group == ():
         raise InvalidTask("group=() would put all jobs into one group. Leave it out for no group.")
     keys.check_key(task.group, "group", task.module_path, names)
     concurrency, rate_limit = keys.checked_limits(task, names)
+    if task.spread is not None and payload is not None:
+        raise InvalidTask("spread is for arguments. With a payload, the job is in the database of its row.")
+    if task.spread is not True:
+        keys.check_form("spread", task.spread)
+        keys.check_key(task.spread, "spread", task.module_path, names)
     return {
         **values,
         "run_after": run_after,
@@ -383,6 +401,8 @@ _OF_CALLS: dict[str, Any] = {
     "run_after": lambda _, value: options.run_after(value),
     "limit_key": keys.checked_limit_key,
     "group_key": lambda _, value: keys.checked_text("group_key", value),
+    "relay": lambda _, value: options.alias("relay", value),
+    "tenant": lambda _, value: options.tenant("tenant", value),
     "unique": check_unique,
     "unique_key": lambda _, value: keys.checked_text("unique_key", value),
     "after": lambda _, value: links.after(value),
@@ -411,7 +431,7 @@ class DjangoMadeTask(Task[P, R]):
     def __new__(cls, **options: Any) -> Self:
         """Raise TypeError for an option that tasks do not have."""
         names = {each.name for each in fields(cls)}  # a subclass may have more
-        of_calls = {"run_after_delta", "links", "limit_key", "group_key", "unique_key"}
+        of_calls = {"run_after_delta", "links", "limit_key", "group_key", "unique_key", "relay", "tenant"}
         check_names("task", options, names - of_calls)
         return object.__new__(cls)
 

@@ -53,7 +53,7 @@ def _sdk() -> Any:
 @contextmanager
 def _new_scope(sdk: Any, job: Any) -> Iterator[Any]:
     with sdk.isolation_scope() as scope:
-        scope.clear_breadcrumbs()  # those of the thread, which are about other jobs
+        scope.clear_breadcrumbs()  # they belong to the thread, and are about other jobs
         scope.set_tag("pgqueue.task", job.task_path)
         scope.set_tag("pgqueue.queue", job.queue_name)
         scope.set_tag("pgqueue.job_id", str(job.id))

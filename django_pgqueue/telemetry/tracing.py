@@ -114,7 +114,7 @@ class _Span(_NoSpan):
 
 
 def _redacted(error: BaseException, task_path: str) -> dict[str, str] | None:
-    """Return the attributes of an exception that replace those of OpenTelemetry, if its text is redacted."""
+    """Return the attributes of an exception in place of OpenTelemetry's, if its text is redacted."""
     if conf.current().redact.are_names:
         return None
     texts = {"exception.message": str(error), "exception.stacktrace": "".join(format_exception(error))}

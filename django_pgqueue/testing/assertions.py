@@ -1,7 +1,7 @@
 """``assert_enqueued`` and ``assert_not_enqueued``: which jobs there are, and which ones are similar.
 
-Every job of the database counts, whatever has become of it. To look only at those that a block has made, put
-``enqueued()`` around it.
+Every job of the database counts, whatever has become of it. To look only at the jobs that a block has made,
+put ``enqueued()`` around it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def assert_enqueued(
 
     ``task``: a task, its path, or a call such as ``send.bind(7)``, whose arguments are compared by name.
     ``count``: there are exactly so many; None: at least one. ``among``: look only at these jobs, such as
-    those of ``enqueued()``. ``using``: the alias of the database.
+    the jobs of ``enqueued()``. ``using``: the alias of the database.
 
-    The values are ``args`` and ``kwargs``, compared with those of the job as JSON; ``queue_name``,
+    The values are ``args`` and ``kwargs``, compared with the arguments of the job as JSON; ``queue_name``,
     ``priority``, ``metadata`` and ``status``; ``run_after``: a datetime, a timedelta since the enqueue, or
     None for a job that was due at once, each give or take a second; ``after``: the jobs and batches that it
     waits for, or their ids, in any order; ``batch``: the batch that it belongs to, or None.
@@ -89,7 +89,7 @@ def assert_not_enqueued(
     using: str | None = None,
     **values: Unpack[JobValues],
 ) -> None:
-    """Assert that there is no job of this task with these values. They are those of `assert_enqueued`."""
+    """Assert that there is no job of this task with these values. The values are as in `assert_enqueued`."""
     __tracebackhide__ = True
     search = _Search(task, values, among, using)
     if search.found:
@@ -226,8 +226,8 @@ def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None =
     """Collect the jobs that the block enqueues: with ``enqueue()``, ``enqueue_many()``, the tasks' own
     ``.enqueue()``, SQL, a trigger, or a schedule. The list is filled at the end of the block.
 
-    They are in the order of their ids, and as they are at the end. ``task``: only those of this task, or of
-    this path. ``using``: the alias of the database.
+    They are in the order of their ids, and as they are at the end. ``task``: only the jobs of this task, or
+    of this path. ``using``: the alias of the database.
     """
     jobs: list[Job] = []
     path, rows = _jobs_of("" if task is None else task, using)

@@ -63,7 +63,7 @@ class DummyBackend(PgQueueBackend):
         return Memory()
 
     def clear(self) -> None:
-        """Forget the jobs, those of all backends of this class."""
+        """Forget the jobs of all backends of this class."""
         from .modes import clear_jobs as clear
 
         clear()

@@ -56,8 +56,8 @@ def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     runs to its end. Exceptions of the task reach the test, also ``RetryLater``, ``Snooze`` and ``CancelJob``.
     There is no retry and no timeout.
 
-    A task with a payload takes an instance of its model, which need not be saved. Options of
-    ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
+    A task with a payload takes an instance of its model, which need not be saved. The job
+    has the options of ``task.using(...)``, and ``fake_job(attempts=3)`` sets other fields of it.
 
     Raise ``TypeError`` for arguments that do not fit, and ``InvalidJSON`` for arguments, or for a result,
     that a job cannot store.

@@ -11,7 +11,6 @@ change, so these rows are deleted and inserted again, on the same shelf.
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -20,12 +19,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..maintenance.schedules import synchronize
 from ..models import Job
+from ..postgres import sql_of
 from ..postgres.aliases import database_name
 from ..tasks.routing import default_backend, is_test
 
-_HERE = Path(__file__).resolve().parent
-_JOBS_SQL = (_HERE / "travel_jobs.sql").read_text()
-_REST_SQL = (_HERE / "travel_rest.sql").read_text()
+_JOBS_SQL = sql_of(__file__, "travel_jobs")
+_REST_SQL = sql_of(__file__, "travel_rest")
 
 
 def alias_of(using: str | None) -> str:
@@ -36,7 +35,7 @@ def alias_of(using: str | None) -> str:
 def check_is_test(what: str, alias: str) -> None:
     """Raise ``ImproperlyConfigured`` unless this is a test, and the database is a test database.
 
-    Test runners name a test database as TEST["NAME"] says, or put "test_" before the name. Those that run in
+    Test runners name a test database as TEST["NAME"] says, or put "test_" before the name. Tests that run in
     parallel add a suffix.
     """
     name = database_name(alias)
@@ -45,14 +44,14 @@ def check_is_test(what: str, alias: str) -> None:
     if not is_test() or not is_named:
         why = f"the database {name!r} is not a test database" if is_test() else "no test runs here"
         raise ImproperlyConfigured(
-            f"{what} is for tests only, and {why}. It would change jobs that are not those of a test."
+            f"{what} is for tests only, and {why}. It would change jobs that do not belong to a test."
         )
 
 
 def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts: float) -> timedelta:
     """Let time pass: ``travel(hours=2)``, or ``travel(timedelta(hours=2))``. Return the time as a timedelta.
 
-    The keywords are those of ``timedelta``. All stored times of the jobs, batches, workers, schedules,
+    The keywords are as in ``timedelta``. All stored times of the jobs, batches, workers, schedules,
     unique keys, rates, pauses and of the history move into the past by that time, so retries, delays,
     timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
     do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_maintenance()``.
@@ -78,7 +77,7 @@ def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts:
 def _jobs_sql(connection: BaseDatabaseWrapper) -> str:
     """Return the statements for jobs. They name all columns of the table, whichever there are."""
     quote = connection.ops.quote_name
-    fields = Job._meta.concrete_fields
+    fields = [field for field in Job._meta.concrete_fields if not field.generated]
     times = [str(field.column) for field in fields if field.get_internal_type() == "DateTimeField"]
     moved = {name: f"{quote(name)} - %(by)s::interval" for name in times}
     names = [str(field.column) for field in fields]

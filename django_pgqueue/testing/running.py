@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -29,6 +28,7 @@ from ..jobs.enqueue import JobList, write, write_all
 from ..maintenance.rounds import sweep, tell_retention
 from ..maintenance.schedules import synchronize
 from ..models import Job
+from ..postgres import sql_of
 from ..schedules.fire import fire_due
 from ..tasks.call import Call
 from ..tasks.progress import Progress
@@ -41,7 +41,7 @@ from .databases import alias_of, check_is_test
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000
-_LOST_SQL = (Path(__file__).resolve().parent / "lost_workers.sql").read_text()
+_LOST_SQL = sql_of(__file__, "lost_workers")
 #: A worker empties a whole shelf, some time after the retention of its last job (``_pgqueue_rotate``).
 _FORGET_SQL = """
     WITH gone AS (
@@ -102,7 +102,7 @@ def run_jobs(
 
     ``queues``: only these queues (a name or several); None: all. ``limit``: stop after so many runs; without
     it, raise ``RuntimeError`` after 1,000. ``schedules``: first write the schedules that the code declares,
-    and fire those that are due. ``using``: the alias of the database.
+    and fire the due ones. ``using``: the alias of the database.
 
     If an attempt fails, raise the exception of its task, after its outcome was stored; jobs behind it do not
     run. A task that raises ``RetryLater`` has not failed while it has attempts left. With
@@ -221,7 +221,7 @@ class Immediate(BatchRows):
         return JobList(alias, done)
 
     def _run(self, alias: str, jobs: list[int]) -> None:
-        """Run jobs, and then those that have waited for them."""
+        """Run jobs, and then the jobs that have waited for them."""
 
         def run() -> None:
             worker = InlineWorker(alias)
@@ -291,7 +291,7 @@ def at_commit(alias: str, call: Callable[[], None]) -> None:
 
 
 def _depth(connection: BaseDatabaseWrapper) -> int:
-    """Return how many ``atomic`` blocks there are within those of the test."""
+    """Return how many ``atomic`` blocks there are within the blocks of the test."""
     blocks: list[Any] = connection.atomic_blocks
     return sum(not block._from_testcase for block in blocks)
 

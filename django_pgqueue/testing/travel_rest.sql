@@ -9,6 +9,7 @@ UPDATE pgqueue_batch SET
 UPDATE pgqueue_window SET until = until - %(by)s::interval;
 UPDATE pgqueue_rate SET tat = tat - %(by)s::interval;
 UPDATE pgqueue_pause SET paused_at = paused_at - %(by)s::interval, until = until - %(by)s::interval;
+UPDATE pgqueue_received SET received_at = received_at - %(by)s::interval, asked_at = asked_at - %(by)s::interval;
 UPDATE pgqueue_ring SET since = since - %(by)s::interval;
 UPDATE pgqueue_schedule SET
     paused_at = paused_at - %(by)s::interval, retired_at = retired_at - %(by)s::interval,

@@ -95,7 +95,7 @@ def running_worker(
     """Run ``runqueueworker`` on the test database while the block runs. For transactional tests only.
 
     Enter the block when its worker processes are ready. At the end, the worker stops after its current jobs.
-    The options are those of the command.
+    The options have the names of the command.
 
     Raise ``ImproperlyConfigured`` in a transaction, such as that of a ``TestCase``, and outside of tests, and
     ``AssertionError`` with its log if the worker does not start.

@@ -46,9 +46,10 @@ from .started_jobs import StartedJobs
 
 logger = get_logger(__name__)
 _MOST_GROUPS = 1_000
+# The status is a calculation for the reason that jobs/claim.sql names.
 _DUE_SQL = """
     SELECT queue_name, priority, run_after::text, id, 0.0, group_key, task_path FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status IN ('pending', 'retry') AND run_after <= clock_timestamp()
+    WHERE id = ANY (%s::bigint[]) AND status || '' IN ('pending', 'retry') AND run_after <= clock_timestamp()
     ORDER BY priority DESC, wait_position
 """
 # The jobs that a report has released, which keep their place (``jobs/claim.py``). In an open transaction,
@@ -86,7 +87,8 @@ class InlineWorker:
         self._accounts.unknown_tasks.log(monotonic())
         self._declared_limits.write(self.session, self.runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:
-            if (reason := self._orders.tasks.get(row.task_path)) is not None:
+            reasons = self._orders.reasons([row]) or self._orders.ask(self.session, [row.id])
+            if reason := reasons.get(row.id):
                 self._report(Result(row, Outcome(row.id, row.lease, "paused", reason=reason)))
                 continue
             return self._run(row)
@@ -100,7 +102,7 @@ class InlineWorker:
         self._read_orders()
         for first, task_path in self._still_due([job_id]):
             is_paused = self._orders.stops(first.queue_name) or task_path in self._orders.tasks
-            if if_paused or not is_paused:
+            if if_paused or not (is_paused or self._orders.ask(self.session, [first.id])):
                 for row in self._claim(first).rows:
                     return self._run(row)
         return None
@@ -148,7 +150,7 @@ class InlineWorker:
         return sorted([*following, *others], key=lambda first: -first.priority)
 
     def _still_due(self, jobs: list[int]) -> list[tuple[FirstDue, str]]:
-        """Return those of these jobs that wait and are due, with their tasks."""
+        """Return the ones of these jobs that wait and are due, with their tasks."""
         rows = self.session.rows(_DUE_SQL, (jobs,)) if jobs else []
         return [(FirstDue(*row), task_path) for *row, task_path in rows]
 
@@ -342,7 +344,7 @@ class _UtcText(TimestamptzLoader):
 
 
 class BorrowedSession(Session):
-    """Raises errors of psycopg, as other sessions do, and not those that Django makes of them."""
+    """Raises errors of psycopg, as other sessions do, and not the ones that Django makes of them."""
 
     def __init__(self, alias: str) -> None:
         self.pooled = True  # nothing is prepared or set for it
@@ -366,8 +368,8 @@ class BorrowedSession(Session):
             raise
 
     def attach(self) -> None:
-        """In an open transaction, do now what its commit would do for jobs that wait for others: tell those
-        others (``triggers.sql``). If they end in this transaction, the commit would be too late.
+        """In an open transaction, attach jobs to the jobs and batches that they wait for, as its commit would
+        do (``triggers.sql``). If these end in this transaction, the commit would be too late.
         """
         if connections[self._alias].in_atomic_block:
             self.run((_ATTACH_SQL, None))

@@ -32,7 +32,7 @@ from ..formatting import get_logger
 from ..jobs.claim import Claimed
 from ..jobs.finish import Outcome
 from ..maintenance.recovery import KEEP_STACKS_SQL
-from ..postgres import aliases
+from ..postgres import aliases, fetch_value
 from ..postgres.clock import heard, last_heard
 from ..tasks.progress import Progress
 from ..tasks.retry import exponential
@@ -51,7 +51,7 @@ from .waker import Waker
 
 logger = get_logger(__name__)
 
-TOLD = b"told "  # and what the job reports, as JSON
+REPORT = b"report "  # and what the job reports, as JSON
 STACK = b"stack "  # and what its task does now, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
@@ -133,11 +133,9 @@ def _crashed(running: RunningJob, reason: str, backoffs: Backoffs, stack: str) -
     delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
     limits = [settings.crash_limit, settings.keep_errors]
     try:
-        with connections[running.alias].cursor() as cursor:
-            if stack:
-                cursor.execute(KEEP_STACKS_SQL, [running.worker, [row.id], [stack]])
-            cursor.execute(CRASHED_SQL, [row.id, row.lease, reason, delay, *limits])
-            (kind,) = cursor.fetchone()
+        if stack:
+            fetch_value(running.alias, KEEP_STACKS_SQL, running.worker, [row.id], [stack])
+        kind = fetch_value(running.alias, CRASHED_SQL, row.id, row.lease, reason, delay, *limits)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
             raise
@@ -162,12 +160,12 @@ def _listen(
     link: socket.socket,
     process: subprocess.Popen[bytes],
     begun: Callable[[], None],
-    told: Callable[[str | None, Progress | None], None],
+    on_report: Callable[[str | None, Progress | None], None],
     seen: Callable[[str], None],
 ) -> list[bytes]:
-    """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
-    the job reports in the meantime, and ``seen`` with its stack, if someone has asked for it. A process that
-    hangs while it starts, before a timeout counts, is killed.
+    """Return the lines that the process has sent when it has finished or died. ``on_report`` is called with
+    what the job reports in the meantime, and ``seen`` with its stack, if someone has asked for it. A process
+    that hangs while it starts, before a timeout counts, is killed.
 
     The end of the stream does not show this: a process that the task has forked may hold it open forever.
     """
@@ -187,10 +185,10 @@ def _listen(
             break
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            if line.startswith(TOLD):
+            if line.startswith(REPORT):
                 with suppress(ValueError, TypeError):  # the task has written it
-                    step, progress = json.loads(line.removeprefix(TOLD))
-                    told(step, None if progress is None else Progress(*progress))
+                    step, progress = json.loads(line.removeprefix(REPORT))
+                    on_report(step, None if progress is None else Progress(*progress))
                 continue
             if line.startswith(STACK):
                 with suppress(ValueError):
@@ -241,7 +239,9 @@ def main() -> int:
     """Run the job that standard input describes, and write its outcome there."""
     link = socket.socket(fileno=take_standard_input())
     commands = link.makefile("rb")
-    file, alias, worker, verbosity, databases, backoffs, row, told = json.loads(commands.readline() or "null")
+    file, alias, worker, verbosity, databases, backoffs, row, report = json.loads(
+        commands.readline() or "null"
+    )
     configure_logging(verbosity)
     if databases:
         aliases.apply(databases)
@@ -249,8 +249,8 @@ def main() -> int:
     runner = Runner(alias, worker, StartedJobs.inherited(file))
     runner.outcomes.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
-    if told is not None:
-        heard(alias, *told)
+    if report is not None:
+        heard(alias, *report)
 
     def obey() -> None:
         """Follow the worker's commands, and exit when the worker ends."""
@@ -272,7 +272,7 @@ def main() -> int:
     while not executor.results:
         waker.sleep(WRITE_EVERY, lambda: bool(executor.results))
         for each in runner.progress.take():
-            _send(link, TOLD.decode() + json.dumps(each.take()))
+            _send(link, REPORT.decode() + json.dumps(each.take()))
     executor.stop()
     executor.join(1.0)
     ((result,),) = executor.results

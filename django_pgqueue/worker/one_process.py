@@ -90,16 +90,11 @@ class OneProcess:
         self.options = options
         self._notify = notify
         self._waker = Waker()
-        self._signals = StopSignals(self._asked)
+        self.signals = StopSignals(self._asked)
         self._worker = DebuggedWorker(
             options.alias, queues=options.queues, exclude_queues=options.exclude_queues
         )
         self._keeper = LeaseKeeper(options, self._worker, on_drain=self.stop)
-
-    @property
-    def interrupted_by(self) -> signal.Signals | None:
-        """The last signal that requested a stop; None if there was none."""
-        return self._signals.last
 
     def stop(self) -> None:
         """End after the running job. Safe on any thread."""
@@ -110,7 +105,7 @@ class OneProcess:
         """Run until stopped. ``check`` is called once the server is there. Raise what it raises, and
         ``psycopg.OperationalError`` if there is no server at the start.
         """
-        self._signals.catch(signal.SIGTERM, signal.SIGINT)
+        self.signals.catch(signal.SIGTERM, signal.SIGINT)
         try:
             if self._keeper.start(check, self._sleep, lambda: self._worker.is_stopping):
                 self._work()
@@ -118,7 +113,7 @@ class OneProcess:
             pass  # the job was given back
         finally:
             self._keeper.stop()
-            self._signals.release()
+            self.signals.release()
             self._waker.close()
 
     def _work(self) -> None:
@@ -147,7 +142,7 @@ class OneProcess:
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""
         jobs = self._keeper.jobs.begun()
-        if self._signals.count > 1 and jobs:
+        if self.signals.count > 1 and jobs:
             raise KeyboardInterrupt
         self.stop()
         if jobs:

@@ -73,7 +73,7 @@ def main(assignment_json: str, link: ParentLink) -> int:
     producer.run()
     lifetime = producer.lifetime
     code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
-    link.say(code)
+    link.say(code, interrupted=producer.interrupted, executed=lifetime.executed)
     if producer.jobs.overdue:  # with the processes that they have started, they would run on
         sentry.flush()
         tracing.flush()

@@ -127,9 +127,7 @@ class Registration:
         """
         self._take_lock(session)
         options = self._options
-        version = (
-            conf.current().version or f"pgqueue {__version__}"
-        )  # of the project, or else of this package
+        version = conf.current().version or f"pgqueue {__version__}"  # of the project, or of this package
         parameters = (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.slots, version, session.holds_lock,

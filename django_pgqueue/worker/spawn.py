@@ -156,6 +156,8 @@ class Farewell(NamedTuple):
 
     code: int | None = None  # with which it intended to end after its work was done
     cause: str = ""  # the exception that ended it
+    interrupted: int = 0  # jobs that had not finished
+    executed: int = 0  # jobs that it has run
 
 
 class ParentLink:
@@ -177,7 +179,14 @@ class ParentLink:
             while os.read(self.file, 1024):
                 pass
 
-    def say(self, code: int | None = None, error: BaseException | None = None) -> None:
+    def say(
+        self,
+        code: int | None = None,
+        error: BaseException | None = None,
+        *,
+        interrupted: int = 0,
+        executed: int = 0,
+    ) -> None:
         """Report how this process ends: with an exit code after its work, or because of an exception. This
         counts once, and only in this process: one that a task has forked must not send anything.
         """
@@ -186,7 +195,8 @@ class ParentLink:
         self._spoken = True
         cause = "" if error is None else " ".join("".join(traceback.format_exception_only(error)).split())
         with suppress(OSError):  # no parent listens
-            os.write(self.file, json.dumps(Farewell(code, cause[:LONGEST_CAUSE])).encode())
+            farewell = Farewell(code, cause[:LONGEST_CAUSE], interrupted, executed)
+            os.write(self.file, json.dumps(farewell).encode())
 
 
 def last_words(line: socket.socket) -> Farewell | None:

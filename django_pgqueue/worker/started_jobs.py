@@ -80,7 +80,7 @@ class StartedJobs:
     @classmethod
     def create(cls, slots: int) -> StartedJobs:
         """Create new memory for a process that runs ``slots`` jobs at a time."""
-        seats = 4 * max(1_000, slots)  # the most that a producer holds, and those that wait to be reported
+        seats = 4 * max(1_000, slots)  # the most that a producer holds, and jobs that wait to be reported
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("pgqueue")
         else:  # pragma: no cover - not on Linux

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
+from django.db import connections
 from django.test import Client, RequestFactory
 from django.urls import URLPattern, reverse
 
@@ -18,6 +19,12 @@ from django_pgqueue.models import Job
 from tests.support.wording import shown
 
 LIST = "/admin/django_pgqueue/job/"
+#: The classes of the pages of the queue, by the names of their models.
+ADMINS: dict[str, Any] = {
+    str(model._meta.model_name): model_admin
+    for model, model_admin in admin.site._registry.items()
+    if model._meta.app_label == "django_pgqueue"
+}
 STATES: dict[str, dict[str, Any]] = {
     "pending": {},
     "retry": {"retrying": True},
@@ -202,3 +209,20 @@ def drawing_of(page: str) -> dict[str, Any]:
     text = page.split('<script id="pgqueue-workflow-data" type="application/json">')[1].split("</script>")[0]
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+_TABLES = """
+    SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
+    WHERE nspname = current_schema() AND relkind = 'r'
+        AND (relname LIKE 'pgqueue%' OR relname = 'django_admin_log')
+"""
+
+
+def stored(alias: str = "default", *, history: bool = True) -> dict[str, Any]:
+    """Return what the tables of the queue and the history of the admin contain, as checksums."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TABLES)
+        names = sorted(name for (name,) in cursor.fetchall() if history or name != "django_admin_log")
+        parts = [f"SELECT '{name}', count(*), sum(hashtext(t::text)) FROM {name} AS t" for name in names]
+        cursor.execute(" UNION ALL ".join(parts))
+        return {name: rest for name, *rest in cursor.fetchall()}

@@ -13,7 +13,6 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.db import connection, transaction
@@ -22,7 +21,8 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.models import Job, Limit, Pause, Schedule
+from django_pgqueue.admin import BatchAdmin, JobAdmin, ScheduleAdmin, WorkerAdmin
+from django_pgqueue.models import Job, JobProgress, Limit, Pause, Schedule
 from tests.support.factories import (
     BatchFactory,
     JobFactory,
@@ -33,15 +33,10 @@ from tests.support.factories import (
 )
 from tests.support.figures import fold, note
 
-from .helpers import STATES, body, pages_of, staff, url
+from .helpers import ADMINS, STATES, body, pages_of, staff, stored, url
 
 pytestmark = pytest.mark.django_db
 
-ADMINS: dict[str, Any] = {
-    str(model._meta.model_name): model_admin
-    for model, model_admin in admin.site._registry.items()
-    if model._meta.app_label == "django_pgqueue"
-}
 VIEWING = Permission.objects.filter(content_type__app_label="django_pgqueue", codename__startswith="view_")
 #: The permissions that a page needs, if that is not the one to view rows of its kind. Those of a button are
 #: also those of the action of the list. None: nobody has the page.
@@ -84,11 +79,6 @@ SENT = {
     "task_path": "tests.app.tasks.noop", "reason": "a test", "concurrency": "1", "on_full": "wait",
     "priority": "9", "status": "failed", "backoff_base": "5",
 }  # fmt: skip
-_TABLES = """
-    SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
-    WHERE nspname = current_schema() AND relkind = 'r'
-        AND (relname LIKE 'pgqueue%' OR relname = 'django_admin_log')
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -120,16 +110,6 @@ def actions(kind: str) -> list[str]:
 def sent(rows: dict[str, Model], kind: str) -> dict[str, Any]:
     """Return the values of forms, for the actions of this list and its row."""
     return {**SENT, "action": (*actions(kind), "")[0], "_selected_action": [rows[kind].pk]}
-
-
-def stored() -> dict[str, Any]:
-    """Return what the tables of the queue and the history of the admin contain, as checksums."""
-    with connection.cursor() as cursor:
-        cursor.execute(_TABLES)
-        names = sorted(name for (name,) in cursor.fetchall())
-        parts = [f"SELECT '{name}', count(*), sum(hashtext(t::text)) FROM {name} AS t" for name in names]
-        cursor.execute(" UNION ALL ".join(parts))
-        return {name: rest for name, *rest in cursor.fetchall()}
 
 
 @pytest.mark.parametrize("kind", ADMINS)
@@ -270,3 +250,120 @@ def test_every_page_works_without_time_zones(
     for action in actions(kind):
         data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
         assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action
+
+
+# --- A project may replace the methods that decide who may do what
+
+
+#: The row, the button, the class that is asked, and the permission.
+BUTTONS: list[tuple[str, dict[str, Any], str, type, str]] = [
+    ("job", {"failed": True}, "retry", JobAdmin, "retry"),
+    ("job", {"done": True}, "retry", JobAdmin, "rerun_done"),
+    ("job", {"run_after": "2100-01-01T00:00:00Z"}, "run_now", JobAdmin, "run_now"),
+    ("job", {}, "edit", JobAdmin, "edit"),
+    ("job", {}, "cancel", JobAdmin, "cancel"),
+    ("job", {"task_path": "tests.app.tasks.noop"}, "clone", JobAdmin, "view_arguments"),
+    ("job", {"failed": True, "error_fingerprint": "abc"}, "failure_mute", JobAdmin, "mute"),
+    # That of jobs decides, unless the class of batches has its own.
+    ("jobbatch", {}, "cancel", JobAdmin, "cancel"),
+    ("jobbatch", {}, "cancel", BatchAdmin, "cancel"),
+    ("jobbatch", {}, "retry", JobAdmin, "retry"),
+    ("jobbatch", {}, "retry", BatchAdmin, "retry"),
+    ("schedule", {"name": "hourly"}, "pause", ScheduleAdmin, "pause"),
+    ("schedule", {"name": "hourly"}, "enqueue", ScheduleAdmin, "enqueue"),
+    ("schedule", {"name": "hourly"}, "restore", ScheduleAdmin, "change"),
+]
+FACTORIES: dict[str, Any] = {
+    "job": JobFactory,
+    "jobbatch": BatchFactory,
+    "schedule": ScheduleFactory,
+    "worker": WorkerFactory,
+}
+
+
+@pytest.fixture
+def one_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may view the rows whose queue, name or host is "hidden"."""
+
+    def may_view(self: Any, request: Any, obj: Any = None) -> bool:
+        return "hidden" not in [getattr(obj, name, "") for name in ("queue_name", "name", "host")]
+
+    for admin in (JobAdmin, BatchAdmin, ScheduleAdmin, WorkerAdmin):
+        monkeypatch.setattr(admin, "has_view_permission", may_view)
+
+
+def state() -> tuple[Any, ...]:
+    """Return what a button would change."""
+    return (
+        *Job.objects.order_by("pk").values_list("pk", "status", "cancel_requested_at", "priority"),
+        *Schedule.objects.values_list("pk", "paused_at", "overridden"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "columns", "button", "admin", "permission"),
+    BUTTONS,
+    ids=[f"{permission} of {admin.__name__} for {model}" for model, _, _, admin, permission in BUTTONS],
+)
+@pytest.mark.promise("action-permission")
+def test_a_button_asks_the_method(
+    model: str, columns: dict[str, Any], button: str, admin: type, permission: str,
+    root: Client, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    row: Any = FACTORIES[model].create(**columns)
+    if model == "jobbatch":
+        JobFactory.create(batch_id=row.pk, failed=True)
+    address = url(button, columns.get("error_fingerprint", row.pk), model=model)
+    page = url("failure" if button == "failure_mute" else "change", *address.split("/")[4:5], model=model)
+    before = state()
+    if permission not in {"rerun_done", "mute", "change"}:
+        assert address in body(root, page)
+    monkeypatch.setattr(admin, f"has_{permission}_permission", lambda self, request, obj=None: False)
+    if permission not in {"mute", "change"}:
+        assert address not in body(root, page)
+    assert root.post(address).status_code == 403
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("model", "columns", "gets", "posts"),
+    [
+        ("job", {"queue_name": "hidden"}, ["change", "clone", "workflow"], ["cancel"]),
+        ("jobbatch", {"name": "hidden"}, ["change", "workflow"], ["cancel"]),
+        ("schedule", {"name": "hidden"}, [], ["pause", "enqueue"]),
+        ("worker", {"host": "hidden"}, ["change"], ["stop"]),
+    ],
+)
+@pytest.mark.promise("view-permission")
+def test_a_row_that_one_may_not_view_has_no_page_and_no_buttons(
+    model: str, columns: dict[str, str], gets: list[str], posts: list[str], root: Client, one_is_hidden: None
+) -> None:
+    shown, hidden = (FACTORIES[model].create(**each) for each in ({}, columns))
+    before = state()
+    for page in gets:
+        assert root.get(url(page, shown.pk, model=model)).status_code == 200
+        assert root.get(url(page, hidden.pk, model=model)).status_code == 403
+    for button in posts:
+        assert root.post(url(button, hidden.pk, model=model)).status_code == 403
+    if model == "schedule":
+        data = {"action": "pause_schedules", "_selected_action": [shown.pk, hidden.pk], "confirmed": "1"}
+        assert root.post(url("changelist", model="schedule"), data).status_code == 403
+    assert state() == before
+
+
+def test_a_job_that_one_may_not_view_tells_no_progress(root: Client, one_is_hidden: None) -> None:
+    jobs = [JobFactory.create(running=True, marks=8, queue_name=name) for name in ("default", "hidden")]
+    for job in jobs:
+        JobProgress.objects.create(job=job, done=1, note=f"reading {job.queue_name}")
+    told = body(root, url("progress"), keys=",".join(str(job.pk) for job in jobs))
+    assert "reading default" in told
+    assert "reading hidden" not in told
+
+
+@pytest.mark.promise("failures-permission")
+def test_the_pages_of_failures_ask_the_method(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    JobFactory.create(failed=True, error_fingerprint="abc")
+    monkeypatch.setattr(JobAdmin, "has_view_failures_permission", lambda self, request: False)
+    assert root.get(url("failures")).status_code == 403
+    assert root.get(url("failure", "abc")).status_code == 403
+    assert url("failures") not in body(root, url("overview"))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from django.test import Client, override_settings
 
-from django_pgqueue.models import Job
-from django_pgqueue.monitoring import backlog as module
-from django_pgqueue.monitoring.backlog import Backlog, backlog
-from django_pgqueue.monitoring.depth import depths
+from django_pgqueue.models import Job, Pause
+from django_pgqueue.monitoring import depth as module
+from django_pgqueue.monitoring.depth import Backlog, backlog, depths
 from tests.support.factories import JobFactory
 from tests.support.plans import fill
 from tests.support.sessions import Connection
@@ -78,7 +80,7 @@ def test_a_sample_of_many_jobs_has_the_same_shares(one: Connection, monkeypatch:
         group_key="CASE WHEN n % 10 < 6 THEN 'flood' ELSE 'g' || n END",
     )  # fmt: skip
     monkeypatch.setattr(module, "PAGES", 100)
-    monkeypatch.setattr(module, "MOST", 50)
+    monkeypatch.setattr(module, "LOOKED_AT", 50)
     found = of("default")
     assert found.is_sample
     assert 500 < found.jobs < 10_000
@@ -113,6 +115,25 @@ def test_a_group_and_a_limit_key_lead_to_their_jobs(root: Client, query: str) ->
     assert query.replace("/", "%2F") in body(root, url("change", "mail", model="queue"))
     found = root.get(f"{url('changelist')}?queue=mail&{query}").context["cl"].result_list
     assert len(found) == (18 if "group" in query else 10)
+
+
+def test_what_fills_a_queue_is_paused_from_its_page(root: Client) -> None:
+    """Each task, group, limit key and argument has a link to the form, which pauses it as it is."""
+    some_jobs()
+    page = body(root, url("change", "mail", model="queue"))
+    add = url("add", model="pause")
+    links = {
+        unescape(link) for link in re.findall(rf'href="({add}[^"]*)">Pause', page) if "kind=queue" not in link
+    }
+    for link in links:
+        fields = dict(parse_qsl(link.partition("?")[2]))
+        assert f'value="{fields["name"]}"' in body(root, link)
+        assert root.post(add, fields).status_code == 302
+    made = {*Pause.objects.values_list("kind", "name")}
+    assert {
+        ("task", TASK), ("group", "acme"), ("limit_key", "api/x"), ("argument", f"{TASK} kwargs.tenant=acme"),
+    } <= made  # fmt: skip
+    assert len(made) == len(links)
 
 
 def test_who_may_see_less_is_shown_less() -> None:

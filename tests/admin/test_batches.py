@@ -47,20 +47,6 @@ def test_filters_and_search(root: Client) -> None:
     assert listed(root, LIST, q="HREE") == listed(root, LIST, q=str(failed.pk)) == [failed.pk]
 
 
-def test_the_list_needs_the_same_queries_for_any_number_of_batches(root: Client) -> None:
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as context:
-            body(root, LIST)
-        return len(context)
-
-    BatchFactory.create(numbers={"added": 1})
-    queries()
-    before = queries()
-    for _ in range(5):
-        BatchFactory.create(numbers={"added": 1})
-    assert queries() == before
-
-
 def test_the_page(root: Client, wording: SnapshotAssertion) -> None:
     batch = BatchFactory.create(id=101, name="import")
     JobFactory.create(id=102, failed=True, batch=batch)

@@ -133,9 +133,9 @@ def test_selected_rows_and_new_values(root: Client) -> None:
 def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "MOST_COUNTED", 3)
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (3,))
     jobs = JobFactory.create_batch(7, scheduled=True)
-    page = ask(root, "cancel_jobs", jobs[0], across=True)
+    page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
     assert page.sentences == ["3+ waiting jobs would be cancelled."]
     confirmed(root, page)
     one = ran()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from itertools import chain
+from time import monotonic
 from typing import Any
 
 import pytest
 import pytest_django
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
 from django.test import Client
 from django.utils import timezone, translation
 from syrupy.assertion import SnapshotAssertion
@@ -216,13 +220,103 @@ def test_a_retry_counts_only_those_that_no_twin_holds_up(root: Client) -> None:
 # Many jobs.
 
 
+def count_all(client: Client, page: Page, **values: Any) -> Page:
+    """Press the button that counts all of them, as the script does."""
+    assert 'name="count" value="all"' in page.content
+    assert "Not all of them are counted yet." in page.html
+    counted = client.post(page.address, {**page.fields, **values, "count": "all"})
+    assert counted.status_code == 200, "it changes nothing, also if there is one job or none"
+    found = Page(page.address, counted.content.decode())
+    assert 'name="count"' not in found.content
+    return found
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_the_first_page_says_what_is_known_and_the_rest_is_counted_on_request(
+    root: Client, monkeypatch: pytest.MonkeyPatch, is_counted: bool
+) -> None:
+    """Confirmed from either page, the same jobs change: the ones that matched at first."""
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1, 2))
+    failed, other = (
+        JobFactory.create_batch(5, failed=True),
+        JobFactory.create(failed=True, queue_name="other"),
+    )
+    page = ask(root, "retry_jobs", failed[0], query="status=failed&queue=default", across=True)
+    assert page.sentences == ["2+ failed jobs would run again."]
+    assert "2+ jobs are selected." in page.html
+    late = JobFactory.create(failed=True)
+    if is_counted:
+        page = count_all(root, page)
+        assert page.sentences == ["5 failed jobs would run again."]
+    assert page.confirm(root)[0] == "5 jobs run again."
+    assert statuses(late, other, *failed) == ["failed", "failed", *["pending"] * 5]
+
+
+@pytest.mark.parametrize("jobs", [1, 0])
+def test_what_the_first_page_does_not_know_is_not_taken_for_nothing(
+    root: Client, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr(selection, "FIRST_LOOK", 0.0)
+    found = JobFactory.create_batch(jobs, failed=True)
+    page = ask(root, "retry_jobs", JobFactory.create(), query="status=failed", across=True)
+    assert page.sentences == ["? failed jobs would run again."]
+    assert page.offers_to_act
+    page = count_all(root, page)
+    assert page.sentences == ["1 failed job would run again."] * jobs
+    assert page.offers_to_act is bool(jobs)
+    assert statuses(*found) == ["failed"] * jobs
+
+
+def test_the_values_of_an_edit_stay_while_all_are_counted(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    jobs = JobFactory.create_batch(3)
+    page = ask(root, "edit_jobs", jobs[0], query="status=pending", across=True)
+    page = count_all(root, page, priority="7", queue_name="a b")
+    assert page.sentences == ["3 waiting jobs would get the values below."]
+    assert re.findall(r'name="(?:priority|queue_name)" value="([^"]*)"', page.content) == ["7", "a b"]
+    assert "errorlist" not in page.content, "nothing is saved yet"
+    assert post(root, page.address, **page.fields, priority="7") == ("3 jobs were edited.", "success")
+
+
+def test_a_key_that_is_gone_is_not_counted_as_text(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    blocked = {"status": "blocked", "wait_position": 5, "waiting_reason": "full"}
+    keyed = JobFactory.create_batch(2, limit_key="acme", **blocked)
+    JobFactory.create(args=["key:acme", 1])
+    page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
+    cancel(keyed)
+    assert count_all(root, page).sentences == []
+
+
+@pytest.mark.parametrize(("first", "number"), [(1, "1+"), (30, "?")])
+def test_the_first_count_ends_in_time(monkeypatch: pytest.MonkeyPatch, first: int, number: str) -> None:
+    """Each row takes a tenth of a second to look at, as a search that reads many others."""
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (first, 1000))
+    monkeypatch.setattr(selection, "FIRST_LOOK", 1.5)
+    monkeypatch.setattr(selection, "SECONDS", 60.0)
+    JobFactory.create_batch(40, failed=True)
+    slow = Job.objects.filter(RawSQL("pg_sleep(0.1) IS NOT NULL", [], BooleanField()))
+    limits, began = selection.bounds(Job.objects.all(), across=True), monotonic()
+    kinds = [effect for effect in actions.RETRY if effect.kind in {"failed", "waiting"}]
+    assert [str(each) for each in selection.glance(slow, limits, kinds)] == [
+        number,
+        "0" if first == 1 else "?",
+    ]
+    assert monotonic() - began < 3.5, "4 s for all rows"
+    monkeypatch.setattr(selection, "SECONDS", 1.0)
+    assert str(selection.count(slow, limits, kinds)[0]) == number, "and not less than is known"
+
+
 def test_of_many_jobs_some_are_counted_and_all_of_them_change(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "MOST_COUNTED", 3)
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
     blocked = JobFactory.create_batch(2, status="blocked", waiting_reason="paused")
     waiting, running = JobFactory.create_batch(4), JobFactory.create(running=True)
-    page = ask(root, "retry_jobs", waiting[0], across=True)
+    page = count_all(root, ask(root, "retry_jobs", waiting[0], across=True))
     assert page.sentences == [
         "3+ waiting jobs would be due now, with all their attempts again.",
         "2 jobs whose task is paused would have all their attempts again when the pause ends.",

@@ -23,7 +23,7 @@ from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.sessions import Connect, start
 
 from .helpers import body, staff, url
-from .sites import OtherJobAdmin, other_site
+from .sites import other_site
 
 LISTS = ("job", "queue", "worker", "jobstat", "jobbatch", "schedule", "limit", "pause")
 DATABASE = "/admin/django_pgqueue/jobstat/database/"
@@ -79,7 +79,7 @@ def test_another_site_has_its_own_pages_in_the_bar_and_on_a_page_without_a_model
     assert found["Jobs"] == ("/ops/django_pgqueue/job/", "")
     assert all(address.startswith("/ops/") for address, _ in found.values())
     request = root.get("/ops/django_pgqueue/job/").wsgi_request
-    admin = OtherJobAdmin(Job, other_site)
+    admin = other_site.get_model_admin(Job)
     page = console_page(admin, request, "admin/django_pgqueue/console.html", "A <title>")
     html = page.render().content.decode()
     for text in ("A &lt;title&gt;", "/ops/django_pgqueue/queue/", "live.js"):
@@ -136,7 +136,7 @@ def test_each_part_of_the_database_has_a_badge_and_the_line_that_says_when_to_ac
     assert "since the server&#x27;s sums were reset" in page
     monkeypatch.setattr(parts, "MOST_USED", 0)
     page = body(root, DATABASE)
-    verdict = page.split('class="pgqueue-verdict"')[1].split("</p>")[0]
+    verdict = page.split('class="pgqueue-health"')[1].split("</p>")[0]
     assert '<a href="#pgqueue-part-sessions">Connections</a>' in verdict
     assert page.count("pgqueue-check-act") == verdict.count("<a ") >= 1
 
@@ -188,3 +188,36 @@ def test_a_class_is_styled_in_one_place() -> None:
     alone = Counter(each.strip() for each in lists if re.fullmatch(r"\.[\w-]+", each.strip()))
     assert len(alone) > 30
     assert {name for name, count in alone.items() if count > 1} == set()
+
+
+# --- The style sheets of the admin, with a theme that has none of Django's names
+
+
+STATIC = Path(django_pgqueue.__file__).parent / "static" / "django_pgqueue"
+SHEETS = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.css")}
+DEFINED = re.compile(r"(--[\w-]+)\s*:")
+USED = re.compile(r"var\(\s*(--[\w-]+)\s*\)")  # without a fallback
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_each_variable_has_a_fallback(name: str) -> None:
+    """Either where it is used, or in the layer, which loses to each theme that defines it."""
+    defined = {*DEFINED.findall(SHEETS["theme.css"]), *DEFINED.findall(SHEETS[name])}
+    assert set(USED.findall(SHEETS[name])) - defined == set()
+
+
+def test_the_dark_fallbacks_are_the_same_for_each_way_to_ask_for_them() -> None:
+    sheet = SHEETS["theme.css"]
+    blocks = re.findall(r"\{([^{}]*--body-bg:[^{}]*)\}", sheet)
+    light, *dark = [dict(re.findall(r"(--[\w-]+): ([^;]+);", block)) for block in blocks]
+    assert len(dark) == 2
+    assert dark[0] == dark[1]
+    assert set(dark[0]) < set(light)
+
+
+def test_what_is_for_other_themes_is_in_the_layer() -> None:
+    """Unlayered rules would change Django's own theme."""
+    rest = re.sub(r"/\*.*?\*/", "", SHEETS["theme.css"], flags=re.DOTALL).strip()
+    assert rest.startswith("@layer pgqueue {")
+    assert rest.endswith("}")
+    assert rest.count("@layer") == 1

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.contrib.admin.utils import quote
+from django.core.checks import run_checks
 from django.db import connections
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_pgqueue import enqueue, pause, set_limit
+from django_pgqueue import cancel, enqueue, pause, set_limit
 from django_pgqueue.admin import overview
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
@@ -23,6 +24,7 @@ from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
 from tests.app import tasks
 from tests.support import schedules
+from tests.support.databases import alias, migrate
 from tests.support.factories import (
     BatchFactory,
     JobFactory,
@@ -32,15 +34,12 @@ from tests.support.factories import (
     WorkerFactory,
 )
 from tests.support.figures import fold, note
+from tests.support.servers import Pair, primary_and_standby
 
-from .helpers import Page, body, listed
+from .helpers import Page, body, listed, stored
+from .sites import plain_urls
 
 pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.urls("tests.admin.sites")]
-
-_TABLES = """
-    SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
-    WHERE nspname = current_schema() AND relkind = 'r' AND relname LIKE 'pgqueue%'
-"""
 
 
 class Replica:
@@ -51,16 +50,6 @@ class Replica:
 
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
         return "default" if model._meta.app_label == "django_pgqueue" else None
-
-
-def stored(alias: str) -> dict[str, Any]:
-    """Return what the tables of the queue contain, as checksums."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_TABLES)
-        names = sorted(name for (name,) in cursor.fetchall())
-        parts = [f"SELECT '{name}', count(*), sum(hashtext(t::text)) FROM {name} AS t" for name in names]
-        cursor.execute(" UNION ALL ".join(parts))
-        return {name: rest for name, *rest in cursor.fetchall()}
 
 
 def paused() -> Pause:
@@ -148,7 +137,7 @@ def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, set
     parts = [quote(row.pk)] if row is not None and page not in {"overview", "changelist"} else []
     address = reverse(f"{site}:django_pgqueue_{model}_{page}", args=parts)
     settings.DATABASE_ROUTERS = [Replica()] if way == "replica" else []
-    before = {alias: stored(alias) for alias in WAYS[way]}
+    before = {alias: stored(alias, history=False) for alias in WAYS[way]}
     response = root.post(address, data)
     if response.status_code == 200:  # it asks first
         asked = response.content.decode()
@@ -156,8 +145,8 @@ def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, set
         response = root.post(address, {**data, **Page(address, asked).fields})
     assert response.status_code == 302
     assert response["Location"].startswith((f"/{site}/", "../", "."))
-    assert stored(kept) == before[kept]
-    assert stored(changed) != before[changed]
+    assert stored(kept, history=False) == before[kept]
+    assert stored(changed, history=False) != before[changed]
 
 
 @pytest.mark.parametrize("model", ["queue", "pause", "limit", "schedule"])
@@ -231,7 +220,7 @@ def test_a_schedule_of_code_is_not_deleted_in_another_database_either(root: Clie
     assert Schedule.objects.using("other").exists()
 
 
-@pytest.mark.urls("tests.admin.plain_site")
+@pytest.mark.urls(plain_urls)
 def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,3 +236,95 @@ def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
     answer = root.get("/admin/django_pgqueue/job/overview/")
     assert answer.status_code == 503
     assert "Who waits for whom" not in answer.content.decode()
+
+
+# --- Pages that only read are read from a real standby, and say so; everything else uses the primary
+
+
+READ = ["job_changelist", "job_failures", "jobbatch_changelist", "jobstat_changelist", "jobstat_task"]
+CHANGED = ["job_overview", "queue_changelist", "worker_changelist", "pause_changelist", "jobstat_database"]
+SAYS = "This page is read from the replica “replica”, whose last change is "
+
+
+class Primary:
+    """The router of a project whose jobs are in the database "primary"."""
+
+    def _alias(self, model: Any, **hints: Any) -> str | None:
+        return "primary" if model._meta.app_label == "django_pgqueue" else None
+
+    db_for_read = db_for_write = _alias
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with primary_and_standby() as pair:
+        yield pair
+
+
+@pytest.fixture
+def replicated(pair: Pair, settings: Any) -> Iterator[Pair]:
+    """A primary with a job, and its standby, which have these aliases."""
+    settings.DATABASE_ROUTERS = [Primary()]
+    settings.PGQUEUE = {**settings.PGQUEUE, "REPLICAS": {"primary": "replica"}}
+    with alias("primary", **pair.primary.address()), alias("replica", **pair.standby.address()):
+        migrate("primary")
+        pair.primary.ask("TRUNCATE pgqueue_job CASCADE")
+        pair.primary.ask("SELECT pgqueue_enqueue('tests.app.tasks.noop')")
+        pair.catch_up()
+        yield pair
+
+
+def page(client: Client, name: str) -> str:
+    arguments = ["tests.app.tasks.noop"] if name == "jobstat_task" else []
+    return body(client, reverse(f"admin:django_pgqueue_{name}", args=arguments))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pages_that_only_read_are_read_from_the_replica_and_say_so(replicated: Pair, root: Client) -> None:
+    assert [name for name in [*READ, *CHANGED] if SAYS in page(root, name)] == READ
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_list_shows_what_the_replica_has_replayed_and_acts_on_the_primary(
+    replicated: Pair, root: Client
+) -> None:
+    replicated.standby.ask("SELECT pg_wal_replay_pause()")
+    replicated.primary.ask("SELECT pgqueue_enqueue('tests.app.tasks.fail')")
+    address = reverse("admin:django_pgqueue_job_changelist")
+    assert "tests.app.tasks.fail" not in body(root, address)
+    (second, first) = Job.objects.using("primary").values_list("pk", flat=True)
+    assert "fail" in body(root, reverse("admin:django_pgqueue_job_change", args=[second]))
+    retried = root.post(reverse("admin:django_pgqueue_job_cancel", args=[second]))
+    assert Job.objects.using("primary").get(pk=second).status == "cancelled", retried
+    replicated.standby.ask("SELECT pg_wal_replay_resume()")
+    replicated.catch_up()
+    assert "tests.app.tasks.fail" in body(root, address)
+    job = Job.objects.using("replica").get(pk=first)
+    assert cancel(job) == 1
+    assert Job.objects.using("primary").get(pk=first).status == "cancelled"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_replica_that_does_not_answer_is_not_read(replicated: Pair, root: Client) -> None:
+    with connections["replica"].cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        replicated.standby.ask("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
+    html = page(root, "job_changelist")
+    assert "The replica “replica” does not answer. This page is read from the primary." in html
+    assert "tests.app.tasks.noop" in html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_check_finds_what_is_no_standby_of_the_primary(replicated: Pair, settings: Any) -> None:
+    def found() -> list[str]:
+        problems = run_checks(databases=["primary"])
+        return [str(each.msg) for each in problems if each.id in {"pgqueue.W018", "pgqueue.E034"}]
+
+    assert found() == []
+    settings.PGQUEUE = {**settings.PGQUEUE, "REPLICAS": {"primary": "default"}}
+    (wrong,) = found()
+    assert "'default', which PGQUEUE['REPLICAS'] names, is not a standby of the database 'primary'" in wrong
+    settings.PGQUEUE = {**settings.PGQUEUE, "REPLICAS": {"primary": "primary"}}
+    assert "PGQUEUE['REPLICAS'] names one database twice." in found()
+    settings.PGQUEUE = {**settings.PGQUEUE, "REPLICAS": {"primary": "nowhere"}}
+    assert found() == ["PGQUEUE['REPLICAS'] names 'nowhere', which is not in DATABASES."]

@@ -21,9 +21,9 @@ from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, Sc
 from tests.support.figures import fold, note
 
 from .helpers import body, pages_of, post, staff, url
-from .hiding_site import hiding_site
+from .sites import hiding_site, hiding_urls
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.hiding_site")]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(hiding_urls)]
 
 SECRET = "zanzibar"
 TASK = "tests.app.tasks.add"
@@ -123,7 +123,7 @@ def test_a_batch_with_hidden_jobs_is_refused_and_says_why(
 
 
 @pytest.mark.promise("hidden-failures")
-def test_failures_by_group_are_for_those_who_see_all_jobs(
+def test_failures_by_group_are_for_users_who_see_all_jobs(
     rows: dict[str, Any], root: Client, restricted: Client
 ) -> None:
     for page in (url("failures"), url("failure", GROUP)):

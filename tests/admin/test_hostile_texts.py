@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
@@ -38,7 +37,7 @@ from tests.support.factories import (
 )
 from tests.support.figures import fold, note
 
-from .helpers import pages_of
+from .helpers import ADMINS, pages_of
 
 pytestmark = pytest.mark.django_db
 
@@ -50,11 +49,6 @@ HOSTILE = (
 SHORT = "<script>pwned()</script>\"'><b pwned=1>\u202e"
 #: What turns a text around, and what no browser shows.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-ADMINS = {
-    model._meta.model_name: model_admin
-    for model, model_admin in admin.site._registry.items()
-    if model._meta.app_label == "django_pgqueue"
-}
 #: What the pages read from their addresses.
 NAMES = (
     "q", "p", "o", "e", "status", "queue", "task", "finished", "span", "part", "keys", "log", "muted", "kind",

@@ -21,6 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import cancel
 from django_pgqueue.admin import display, links_for
+from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import page as page_module
 from django_pgqueue.admin.job_page.timeline import parts_of, timeline
 from django_pgqueue.models import DeclaredTask, Job, JobProgress, UniqueWindow
@@ -28,7 +29,7 @@ from django_pgqueue.models.job import Step
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks
 from tests.receipts.models import Charge, Order, Receipt
-from tests.support.factories import ERROR, BatchFactory, JobFactory, QueueFactory, WorkerFactory
+from tests.support.factories import ERROR, BatchFactory, JobFactory, QueueFactory, WorkerFactory, ago
 
 from .helpers import body, read, staff, url
 
@@ -42,10 +43,6 @@ KEY = {"unique_key": "doc-7", "unique_scope": "waiting"}
 
 def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
-
-
-def ago(**length: float) -> datetime:
-    return timezone.now() - timedelta(**length)
 
 
 def page(client: Client, job: Job, query: str = "") -> str:
@@ -226,6 +223,14 @@ def test_what_a_job_has_not_costs_no_query(root: Client) -> None:
     text = " ".join(query["sql"] for query in queries)
     for table in ("pgqueue_batch", "pgqueue_edge", "pgqueue_tally", "parents @>", "receipts_"):
         assert table not in text
+
+
+def test_the_tenant_of_a_job_is_told(root: Client) -> None:
+    """Only if it has one."""
+    tenant = re.compile(r"field-tenant.*?acme", re.DOTALL)
+    for context in ({"tenant": "acme"}, {"user": "acme"}):
+        page = body(root, url("change", JobFactory.create(context=context).pk))
+        assert bool(tenant.search(page)) == ("tenant" in context)
 
 
 def test_the_address_of_a_job_is_absolute_and_works_with_its_alias(root: Client) -> None:
@@ -541,3 +546,23 @@ def test_the_list_of_payloads_takes_one_query_for_all_jobs(
     Receipt.objects.bulk_create([Receipt(order=order, email="x@b.c") for _ in range(20)])
     with django_assert_max_num_queries(7):
         body(root, page_of())
+
+
+def test_a_job_that_does_not_stop_has_the_way_out(root: Client) -> None:
+    """A task that hangs cannot be cancelled. It ends with its process."""
+    worker = WorkerFactory.create()
+    job = JobFactory.create(running=True, worker=worker.pk, cancel_requested_at=timezone.now())
+    page = body(root, url("change", job.pk))
+    assert (
+        "stops only where it checks current_job().cancel_requested. If it hangs, replace its process" in page
+    )
+    assert f'href="{url("change", worker.pk, model="worker")}">Go to the worker</a>' in page
+
+
+@pytest.mark.parametrize(("state", "offers"), [("done", False), ("failed", True)])
+def test_an_action_on_many_jobs_that_is_done_is_not_offered_again(
+    root: Client, state: str, offers: bool
+) -> None:
+    job = JobFactory.create(task_path=bulk.run.module_path, **{state: True})
+    assert (">Retry<" in body(root, url("change", job.pk))) is offers
+    assert ">Retry<" in body(root, url("change", JobFactory.create(failed=True).pk))

@@ -192,12 +192,30 @@ def test_a_search_looks_at_so_many_rows_and_then_asks(root: Client, monkeypatch:
     monkeypatch.setattr(lists, "PATIENCE", 0.0)
     found = JobFactory.create(done=True, queue_name="rare")
     JobFactory.create_batch(12, done=True)
-    pages = [[], *walk("older", start="?queue=rare")]
+    pages = [[], *walk("older", start="?queue=rare&p=first")]
     assert pages == [[], [], [found.pk]]
-    page = body(root, url("changelist"), queue="rare")
+    page = body(root, url("changelist"), queue="rare", p=lists.AGAIN)
     assert "0 found among 5 rows. There are more." in shown(page)
     assert "data-pgqueue-goes-on>Search on<" in page
     assert list(walk("newer", start=f"?queue=rare&p=-{found.pk}"))[-1] == []
+
+
+def test_the_first_page_of_a_search_is_short_and_is_read_again(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over, or too short for another window. Its link, which a script follows, reads it whole."""
+    monkeypatch.setattr(lists, "FIRST_WINDOW", 5)
+    old = JobFactory.create(done=True, queue_name="rare")
+    JobFactory.create_batch(12, done=True)
+    new = JobFactory.create(done=True, queue_name="rare")
+    page = body(root, url("changelist"), queue="rare")
+    assert "1 found among 5 rows. There are more." in shown(page)
+    assert 'href="?p=first&amp;queue=rare" rel="next" data-pgqueue-goes-on>Search on<' in page
+    assert listed(root, queue="rare", p=lists.AGAIN) == [new.pk, old.pk]
+    monkeypatch.setattr(lists, "SMALLEST_WINDOW", 1)
+    monkeypatch.setattr(lists, "FIRST_LOOK", 60.0)
+    assert listed(root, queue="rare") == [new.pk, old.pk], "the time is enough for all"
+    assert "data-pgqueue-goes-on" not in body(root, url("changelist"))
 
 
 def test_a_search_goes_on_by_itself_until_the_page_is_full_or_its_time_is_over(
@@ -218,11 +236,11 @@ def test_a_search_goes_on_by_itself_until_the_page_is_full_or_its_time_is_over(
     JobFactory.create_batch(30, done=True)
     new = JobFactory.create(done=True, queue_name="rare")
     JobFactory.create_batch(2, done=True)
-    assert listed(root, queue="rare") == [new.pk, old[1].pk, old[0].pk]
+    assert listed(root, queue="rare", p=lists.AGAIN) == [new.pk, old[1].pk, old[0].pk]
     assert windows == [2, 8, 32]
     monkeypatch.setattr(JobAdmin, "list_per_page", 1)
     del windows[:]
-    page = body(root, url("changelist"), queue="rare")
+    page = body(root, url("changelist"), queue="rare", p=lists.AGAIN)
     assert windows == [2, 8, 32]
     assert f"?p={new.pk}&amp;queue=rare" in page
     monkeypatch.setattr(lists, "QUICK", 0.0)

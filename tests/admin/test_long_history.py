@@ -17,10 +17,12 @@ from pytest_django import DjangoDbBlocker
 from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import selection
 from django_pgqueue.jobs import chunks
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, JobProgress, Worker
 from django_pgqueue.monitoring import states
+from example_project.demo.shop.seed import seed
+from tests.browser.addresses import NAMES, address
 from tests.support import schedules
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import Page, url
 
@@ -68,12 +70,13 @@ def test_a_list_reads_little_of_a_long_history(
 ) -> None:
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(lists, "PATIENCE", 0.0)  # one window
+    monkeypatch.setattr(lists, "FIRST_LOOK", 0.0)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(states, "state_counts", lambda alias: {})  # see tests/plans/lists.py
     with CaptureQueriesContext(connection) as captured:
         assert root.get(f"{url('changelist')}?{query}").status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
-    assert len(about_jobs) <= 9
+    assert len(about_jobs) <= 10
     assert_reads_little(about_jobs)
 
 
@@ -87,6 +90,7 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, query: str, action: str
 ) -> None:
     monkeypatch.setattr(selection, "MOST_FINISHED", 500)
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (100, 200))
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(lists, "BACKLOG_WINDOW", 100)
@@ -94,11 +98,13 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"
     with CaptureQueriesContext(connection) as captured:
+        response = root.post(address, {**data, "index": 0, "count": "all"})
         response = root.post(address, {**data, "index": 0})
         if response.status_code == 200 and (page := Page(address, response.content.decode())).offers_to_act:
             assert page.confirm(root)[1] == "success"
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
     assert any("LIMIT 100001" in sql for sql in about_jobs)
+    assert any("LIMIT 101" in sql for sql in about_jobs)
     assert_reads_little(about_jobs)
 
 
@@ -120,25 +126,44 @@ def queue(name: str) -> None:
     WorkerFactory.create(queues=[name])
 
 
+def progress(name: str) -> None:
+    job = JobFactory.create(running=True, marks=8)
+    JobProgress.objects.create(job=job, done=1, total=2, note=name)
+
+
+def worker(name: str) -> None:
+    """It runs jobs, and so does the first one, of the same queue."""
+    made = WorkerFactory.create(queues=[name])
+    for pk in {made.pk, Worker.objects.earliest("pk").pk}:
+        JobFactory.create_batch(2, running=True, worker=pk, queue_name=name)
+
+
 @pytest.mark.parametrize(
-    ("model", "make", "most"),
+    ("page", "make", "most"),
     [
-        ("queue", queue, 12),
-        ("schedule", lambda name: schedules.run(schedules.create(name)), 10),
-        ("jobstat", lambda name: JobStatFactory.create(task_path=name), 4),
+        ("queue_changelist", queue, 12),
+        ("schedule_changelist", lambda name: schedules.run(schedules.create(name)), 10),
+        ("jobstat_changelist", lambda name: JobStatFactory.create(task_path=name), 4),
+        ("jobbatch_changelist", lambda name: BatchFactory.create(name=name, numbers={"added": 1}), 4),
+        ("job_changelist", progress, 8),
+        ("job_overview", worker, 17),
+        ("worker_changelist", worker, 4),
+        ("worker_change", worker, 3),
     ],
 )
 def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
-    model: str, make: Callable[[str], Any], most: int, root: Client
+    page: str, make: Callable[[str], Any], most: int, root: Client
 ) -> None:
     def statements() -> int:
+        parts = [Worker.objects.earliest("pk").pk] if page == "worker_change" else []
         with CaptureQueriesContext(connection) as captured:
-            assert root.get(url("changelist", model=model)).status_code == 200
+            assert root.get(reverse(f"admin:django_pgqueue_{page}", args=parts)).status_code == 200
         return sum("pgqueue_" in entry["sql"] for entry in captured)
 
     make("first")
+    statements()  # what is counted for all viewers within some seconds
     few = statements()
-    for number in range(10):
+    for number in range(5):
         make(f"more-{number}")
     assert statements() == few <= most
 
@@ -185,3 +210,27 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", []):
         yield from nodes(child)
+
+
+# --- How many statements each page of the console sends
+
+
+MOST = 25
+#: Pages of Django, to which this package adds nothing.
+DJANGO = ("_history", "_delete")
+#: It examines everything, when a user asks for it.
+DOCTOR = "jobstat_database_doctor"
+
+
+@pytest.mark.django_db
+def test_each_page_sends_few_statements(root: Client) -> None:
+    seed("default", 300)  # a page with rows of each kind sends the most
+    sent = {}
+    for name in NAMES:
+        path = address(name)
+        with CaptureQueriesContext(connection) as captured:
+            response = root.get(path)
+        if response.status_code == 200 and not name.endswith((*DJANGO, DOCTOR)):
+            sent[name] = len(captured)
+    assert sent["job_overview"] > 10
+    assert {name: count for name, count in sent.items() if count > MOST} == {}

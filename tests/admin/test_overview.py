@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
-from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import RateLimit, pause, set_limit
@@ -19,18 +19,14 @@ from django_pgqueue.admin import overview as page_module
 from django_pgqueue.admin.charts import numbers
 from django_pgqueue.models import Pause, Worker
 from tests.support import schedules
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
-from tests.support.figures import classes
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
+from tests.support.figures import classes, roll_up
 
 from .helpers import body, post, seen, staff, url, words
 
 pytestmark = pytest.mark.django_db
 
 OVERVIEW = "/admin/django_pgqueue/job/overview/"
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 def worker(**columns: Any) -> Any:
@@ -116,7 +112,7 @@ def test_each_problem_leads_to_its_cure(
 ) -> None:
     """For who may do everything; and who may only view jobs sees no way to what is refused."""
     happen()
-    assert [seen(client, OVERVIEW, "pgqueue-verdict") for client in (root, staff("view_job"))] == wording
+    assert [seen(client, OVERVIEW, "pgqueue-health") for client in (root, staff("view_job"))] == wording
     queues = seen(root, OVERVIEW, "pgqueue-queues-now")
     assert ("everything is paused" in queues) is (happen is all_held)
     notes = seen(root, OVERVIEW, "pgqueue-notes")
@@ -198,8 +194,49 @@ def test_the_charts_of_each_span(root: Client, span: str, rows: int) -> None:
         "ran p50", "ran p95", "ran p99",
     ]  # fmt: skip
     assert page.count('aria-current="true"') == 1
-    assert "pgqueue-verdict" not in page
+    assert "pgqueue-health" not in page
     assert "<html" not in page
+
+
+@pytest.mark.parametrize("page", ["overview", "queue", "task"])
+def test_charts_and_tables_from_one_time_to_another(root: Client, page: str) -> None:
+    """The quarters that lie in the span, at least in part, are counted, and no others."""
+    task, quarter = "tests.app.tasks.mail", timedelta(minutes=15)
+    address = {"overview": OVERVIEW, "queue": url("change", "default", model="queue")}.get(page)
+    address = address or url("task", task, model="jobstat")
+    end = ago(hours=5).replace(minute=30, second=0, microsecond=0)
+    for steps, done in ((-1, 1), (0, 10), (7, 200), (8, 3000)):  # from the start
+        minute = end - 8 * quarter + steps * quarter + timedelta(minutes=7)
+        JobStatFactory.create(minute=minute, task_path=task, done=done)
+    JobStatFactory.create(minute=ago(minutes=3), task_path=task, done=40000)
+    connection.ensure_connection()
+    roll_up(connection.connection)
+    start, last = f"{end - 8 * quarter:%Y-%m-%dT%H:%M}", f"{end:%Y-%m-%dT%H:%M}"
+    response = root.get(address, {"span_from": start, "span_to": last})
+    html, context = response.content.decode(), response.context
+    charts = context["pgqueue"]["charts"] if page == "queue" else context["charts"]
+    [drawn] = [each for each in charts[0].series if each.label == "done"]
+    count = 15 if page == "overview" else 1  # it has attempts a minute
+    assert [round(count * value) for value in drawn.values] == [10, 0, 0, 0, 0, 0, 0, 200]
+    if page != "overview":
+        assert "Done 210" in " ".join(words(html, "pgqueue-figures").split())
+    nav = html.split('class="pgqueue-spans"')[1].split("</nav>")[0]
+    assert "aria-current" not in nav
+    assert 'href="?span=24h"' in nav, "without the times"
+    form = html.split('id="pgqueue-other-times" open')[1].split("</details>")[0]
+    assert f'name="span_from" value="{start}"' in form
+    assert "Quarters of an hour are counted" in form
+    if page == "queue":  # a form in the form of the settings would end it
+        assert "<form" not in form
+        assert form.count('form="pgqueue-span-form"') == 3
+        assert "</form>" in html.split('<form id="pgqueue-span-form" method="get">')[1]
+    if page == "overview":
+        [source] = re.findall(r'data-pgqueue-source="(\?part=charts[^"]*)"', html)
+        part = body(root, OVERVIEW + unescape(source))
+        assert (
+            part.split('id="pgqueue-throughput"')[1][:999] == html.split('id="pgqueue-throughput"')[1][:999]
+        )
+        assert "part=" not in part.split('class="pgqueue-spans"')[1].split("</details>")[0], "a whole page"
 
 
 def test_the_charts_of_the_depth_and_the_tile_say_where_it_leads(root: Client) -> None:
@@ -230,7 +267,7 @@ def test_the_charts_of_the_depth_and_the_tile_say_where_it_leads(root: Client) -
 
 def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> None:
     page = body(root, OVERVIEW, part="now")
-    for name in ("pgqueue-verdict", "pgqueue-board", "pgqueue-queues-now", "pgqueue-workers-now"):
+    for name in ("pgqueue-health", "pgqueue-board", "pgqueue-queues-now", "pgqueue-workers-now"):
         assert f'id="{name}"' in page
     assert "pgqueue-graphs" not in page
     assert "<html" not in page
@@ -240,34 +277,27 @@ def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> Non
     assert staff().get(OVERVIEW, {"part": "now"}).status_code == 403
 
 
-def test_everything_is_paused_and_resumed(root: Client) -> None:
-    """The pause is the first problem: it explains the others, such as that no worker is there."""
-    assert "Yes, pause everything" in seen(root, OVERVIEW, "pgqueue-verdict")
-    told = post(root, OVERVIEW, queue="*", button="pause", reason="the bank is down")
-    assert told == ("Everything is paused.", "success")
-    [row] = Pause.objects.filter(kind="all")
-    assert (row.reason, row.author) == ("the bank is down", "root")
-    html = seen(root, OVERVIEW, "pgqueue-verdict")
-    assert html.index("the bank is down") < html.index("no worker claims jobs")
-    assert "pause everything" not in html
-    assert post(root, OVERVIEW, queue="*", button="resume") == ("Everything is resumed.", "success")
-    assert not Pause.objects.exists()
-    assert post(root, OVERVIEW, queue="*", button="resume")[1] == "warning", "in another tab, too late"
-
-
-def test_pause_and_resume(root: Client) -> None:
-    def press(button: str, **more: str) -> tuple[str, str]:
-        return post(root, OVERVIEW, button=button, queue="mail", **more)
-
+@pytest.mark.parametrize(
+    ("queue", "target", "shown"),
+    [("*", ("all", ""), "Everything"), ("mail", ("queue", "mail"), "Queue mail")],
+)
+def test_pause_and_resume(root: Client, queue: str, target: tuple[str, str], shown: str) -> None:
+    """A pause of everything is the first problem: it explains the others, such as that no worker is there."""
     JobFactory.create(queue_name="mail")
-    assert press("pause", reason="down") == ("Queue mail is paused.", "success")
+    assert "Yes, pause everything" in seen(root, OVERVIEW, "pgqueue-health")
+    told = post(root, OVERVIEW, queue=queue, button="pause", reason="the bank is down")
+    assert told == (f"{shown} is paused.", "success")
     made = Pause.objects.get()
-    assert (made.kind, made.name, made.reason, made.author) == ("queue", "mail", "down", "root")
-    assert press("resume") == ("Queue mail is resumed.", "success")
+    assert ((made.kind, made.name), made.reason, made.author) == (target, "the bank is down", "root")
+    if queue == "*":
+        html = seen(root, OVERVIEW, "pgqueue-health")
+        assert html.index("the bank is down") < html.index("no worker claims jobs")
+        assert "pause everything" not in html
+    assert post(root, OVERVIEW, queue=queue, button="resume") == (f"{shown} is resumed.", "success")
     assert not Pause.objects.exists()
-    assert press("resume")[1] == "warning"
-    said = LogEntry.objects.order_by("pk").values_list("user__username", "object_repr", "change_message")
-    assert list(said) == [("root", "queue mail", "Paused."), ("root", "queue mail", "Resumed.")]
+    assert post(root, OVERVIEW, queue=queue, button="resume")[1] == "warning", "in another tab, too late"
+    said = LogEntry.objects.order_by("pk").values_list("user__username", "change_message")
+    assert list(said) == [("root", "Paused."), ("root", "Resumed.")]
 
 
 @pytest.mark.parametrize(

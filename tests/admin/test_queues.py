@@ -19,7 +19,7 @@ from django_pgqueue.admin import QueueAdmin
 from django_pgqueue.models import Job, Limit, Pause, Queue
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.wording import of_forms
 
 from .helpers import STATES, act, ask, body, confirm, listed, post, seen, staff, url, words
@@ -30,10 +30,6 @@ QUEUES = "/admin/django_pgqueue/queue/"
 LIMITS = "/admin/django_pgqueue/limit/"
 PAUSES = "/admin/django_pgqueue/pause/"
 HOUR = timedelta(hours=1)
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 def names(client: Client, **query: Any) -> list[str]:
@@ -299,7 +295,7 @@ def test_one_pause_is_resumed_at_once_and_several_or_all_after_a_question(
 def test_the_form_says_what_a_name_is_and_suggests_those_in_use(root: Client) -> None:
     QueueFactory.create(name="mail")
     form = body(root, f"{PAUSES}add/")
-    assert "The name of a queue, or the path of a task" in form
+    assert "The name of a queue, the path of a task" in form
     assert 'list="pgqueue-names"' in form
     [found] = re.findall(r'<datalist id="pgqueue-names">(.*?)</datalist>', form)
     assert '<option value="mail" label="queue">' in found

@@ -19,7 +19,7 @@ from django_pgqueue.tasks.keys import Concurrency, RateLimit
 from django_pgqueue.tasks.unique import Unique
 from tests.app.tasks import noop
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory
-from tests.support.figures import classes, fold, note
+from tests.support.figures import classes, fold, note, roll_up
 from tests.support.schedules import FAR
 
 from .helpers import body, chosen_links, seen, staff, url
@@ -66,6 +66,33 @@ def test_the_list(root: Client, wording: SnapshotAssertion) -> None:
     assert times == ["1.5 ms", "1.9 ms", "768 ms", "998 ms"]
     [rate] = re.findall(r"([\d.]+) jobs/min", body(root, TASKS, q="depot.sync"))
     assert 8 <= float(rate) <= 10, "since a full quarter of an hour"
+
+
+def test_a_span_from_one_time_to_another(root: Client) -> None:
+    """Whole sums are counted: quarters of an hour, hours, or days, as long as each is kept."""
+    ages = {"now": 5, "hours": 600, "later": 660, "days": 10 * 1440, "months": 50 * 1440}
+    for path, minutes in ages.items():
+        ran(f"depot.{path}", 4, minutes_ago=minutes)
+    connection.ensure_connection()
+    roll_up(connection.connection)
+
+    def between(first: float, last: float) -> dict[str, str]:
+        times = (timezone.now() - timedelta(minutes=minutes) for minutes in (first, last))
+        texts = (f"{time:%Y-%m-%dT%H:%M:%S%z}" for time in times)
+        return dict(zip(("span_from", "span_to"), texts, strict=True))
+
+    assert names(root, **between(630, 570)) == ["hours"]
+    assert names(root, **between(690, 570)) == ["hours", "later"]
+    assert names(root, **between(11 * 1440, 9 * 1440)) == ["days"]
+    assert names(root, **between(52 * 1440, 48 * 1440)) == ["months"]
+    assert names(root, span_from=between(30, 0)["span_from"]) == ["now"], "to now"
+    [row] = rows(root, **between(630, 570), q="depot.hours")
+    assert 0 < row["figures"].per_second <= 4 / 3600
+    assert "<svg" in row["trend"]
+    page = body(root, TASKS, **between(630, 570), queue="default")
+    assert chosen_links(page) == ["default"], "no fixed span is chosen"
+    assert 'href="?queue=default&amp;span=7d"' in page, "without the times"
+    assert names(root, span_from="2999-01-01T00:00") == names(root, span="x..y") == ["now"], "what is no span"
 
 
 def test_spans(root: Client) -> None:

@@ -16,7 +16,7 @@ from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import Client, RequestFactory
 
-from django_pgqueue.admin import base, overview, task_page, tasks
+from django_pgqueue.admin import base, failures, overview_shards, task_page, tasks, workers
 from django_pgqueue.admin import queues as queue_page
 from django_pgqueue.admin.base import limited
 from django_pgqueue.admin.job_page import page as job_page
@@ -25,7 +25,7 @@ from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import health, queues
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
-from tests.support.figures import count
+from tests.support.figures import count, fold, note
 from tests.support.sessions import Connect
 
 from .helpers import body, seen, staff, url
@@ -129,6 +129,9 @@ PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
     "figures of tasks": (tasks, "breakdown", f"jobstat/?q={MAIL}", [f"The statistics {MISSING}"], [MAIL]),
     "trends of tasks": (tasks, "trends", f"jobstat/?q={MAIL}", [], [MAIL]),
     "charts of a task": (task_page, "series", f"jobstat/task/{MAIL}/", ["so the charts are missing"], [MAIL]),
+    "groups of failures": (failures, "groups", "job/failures/", ["did not answer in time"], []),
+    "jobs of a failure": (failures, "jobs_of", "job/failures/f/", ["did not answer in time"], []),
+    "history of a worker": (workers, "ended_by", "worker/7/change/", [f"What it has ended {MISSING}"], []),
     "callers of a task": (task_page, "callers", f"jobstat/task/{MAIL}/", [MISSING], ["Attempts"]),
 }
 
@@ -140,6 +143,10 @@ def test_a_part_that_is_too_slow_does_not_keep_the_others(
 ) -> None:
     module, name, address, said, there = PARTS[part]
     QueueFactory.create(name="mail")
+    WorkerFactory.create(id=7)
+    connection.ensure_connection()
+    note(connection.connection, "f", error_class="shop.Down")
+    fold(connection.connection)
     monkeypatch.setattr(module, name, too_slow)
     page = seen(root, f"/admin/django_pgqueue/{address}")
     assert [text for text in (*said, *there) if text not in page] == []
@@ -150,7 +157,8 @@ def test_a_part_that_is_too_slow_does_not_keep_the_others(
     ("module", "part", "region"),
     [
         (health, "depths", "queues"), (health, "Crew", "workers"), (health, "lost_jobs", "queues"),
-        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (health, "series", ""),
+        (overview_shards, "breakdown", "queues"), (overview_shards, "depth_series", "graphs"),
+        (health, "series", ""),
     ],
 )  # fmt: skip
 def test_the_overview_says_which_part_is_too_slow(
@@ -161,7 +169,8 @@ def test_the_overview_says_which_part_is_too_slow(
     monkeypatch.setattr(module, part, too_slow)
     page = body(root, OVERVIEW)
     found = re.findall(
-        r'id="pgqueue-(queues|workers|graphs)(?:-now)?"(?:(?!id="pgqueue-).)*<p class="pgqueue-slow"',
+        r'id="pgqueue-(queues|workers|graphs)(?:-now)?"(?:(?!id="pgqueue-(?:queues|workers|graphs)).)*'
+        '<p class="pgqueue-slow"',
         page,
         re.DOTALL,
     )

@@ -75,3 +75,8 @@ def plain(number: int) -> None:
 @task(group=lambda address: address.split("@")[1])
 def by_domain(address: str) -> None:
     """The group is computed."""
+
+
+@task(concurrency=Concurrency(5, key="tenant"))
+def by_tenant(number: int, tenant: str = "") -> None:
+    """Do nothing. Each tenant has a limit of its own."""

@@ -521,3 +521,10 @@ def count_runs(key: str) -> None:
 @task
 def say(text: str) -> None:
     print(text)
+
+
+@task
+def hop(*databases: str) -> None:
+    """Enqueue the rest of the way on the next database."""
+    if databases:
+        enqueue(hop.using(database=databases[0]), *databases[1:])

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from django.db import connections
 
 from benchmarks import __main__ as suite
+from benchmarks import beside, environments, scenarios
 from benchmarks import contender as contender_module
-from benchmarks import environments, scenarios
-from benchmarks.contestants import MORE_PEERS, OURS, PEERS, load
-from benchmarks.contestants.contract import CannotTakePartError, Contestant
+from benchmarks.contestants import OURS, PEERS, load
+from benchmarks.contestants.contract import CannotTakePartError, Contestant, Kind
 from benchmarks.marks import Marks
-from benchmarks.scenario import Bench, Variant
-
-from .test_results import RATE, scenario
+from benchmarks.progress import Progress
+from benchmarks.public.adapter import PgQueue
+from benchmarks.public.contract import OF_THE_QUEUE
+from benchmarks.public.latencies import Latencies
+from benchmarks.public.phases import Phase
+from benchmarks.public.samples import Sample
+from benchmarks.public.summary import Span, summarize
+from benchmarks.public.table import table
+from benchmarks.report import as_json, show
+from benchmarks.scenario import Bench, Result, Scenario, Target, Variant
+from django_pgqueue.models import Job
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +60,7 @@ def test_an_unknown_name_is_an_error_that_names_the_others(
     ("arguments", "peers"),
     [
         ([], PEERS),
-        (["--full"], (*PEERS, *MORE_PEERS)),
+        (["figures"], PEERS),
         (["--peer", "none"], ()),
         (["--full", "--peer", "oban", "--peer", "celery"], ("oban", "celery")),
     ],
@@ -68,15 +81,15 @@ class Broken(Contestant):
 
     name = "broken"
     pace = 100
+    slots = 1
     unfinished = "SELECT 1"
     clear = "SELECT 1"
 
     def program(self) -> list[str]:
         return [sys.executable, "-c", "print(0)"]
 
-    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
-        failing = "import sys; print('There is no table of jobs.', file=sys.stderr); sys.exit(3)"
-        return [[sys.executable, "-c", failing] for _ in range(processes)]
+    def workers(self, kind: Kind) -> list[list[str]]:
+        return [[sys.executable, "-c", "raise SystemExit('There is no table of jobs.')"]]
 
 
 class NotOnPyPI(Broken):
@@ -155,10 +168,70 @@ def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
 
     names = ("theirs", "ours")
     example = scenario(variants=lambda bench: [Variant(name, partial(measure, name)) for name in names])
-    measured = suite.run(example, Bench({}, 1), 3)
+    (measured,) = suite.one_by_one([Result(example)], Bench({}, 1), suite.parse(["--rounds", "3"]))
     assert ran == ["theirs", "ours", "theirs", "ours", "ours"]
     assert measured.failed == {"theirs": "no job ran for a minute"}
     assert {name: len(rounds) for name, rounds in measured.rounds.items()} == {"theirs": 1, "ours": 3}
+
+
+def test_rounds_of_all_scenarios_are_measured_in_turn_until_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that would end too late are left out, and shorter ones are not."""
+    now = 0.0
+    ran: list[str] = []
+    monkeypatch.setattr("benchmarks.__main__.time.monotonic", lambda: now)
+
+    def measure(name: str, seconds: float) -> dict[str, float]:
+        nonlocal now
+        now += seconds
+        ran.append(name)
+        return {RATE: 1.0}
+
+    def example(name: str, seconds: float) -> Result:
+        return Result(
+            scenario(name=name, variants=lambda bench: [Variant(name, partial(measure, name, seconds))])
+        )
+
+    results = [example("long", 10), example("short", 2)]
+    yielded = list(suite.in_turn(results, Bench({}, 1), suite.parse([]), 31))
+    assert ran == ["long", "short", "long", "short", "short", "short", "short"]
+    assert [result.scenario.name for result in yielded] == ran
+    assert [len(each.rounds[each.scenario.name]) for each in results] == [2, 5]
+
+
+def test_processes_that_enqueue_begin_and_end_together(tmp_path: Path) -> None:
+    """Each prints a line of what it has enqueued in its time."""
+    code = (
+        "import sys; from contextlib import contextmanager; from benchmarks.contestants import program\n"
+        "class Queue:\n"
+        "    preload = lambda self: None\n"
+        "    putting = contextmanager(lambda self, kind: (yield lambda number: None))\n"
+        "program.load = lambda name: Queue(); program.main(['queue', 'produce', '3'])"
+    )
+    with beside.beside([sys.executable, "-c", code], {**os.environ}, tmp_path / "log") as started:
+        assert started.answer() == ["connected"]
+        started.tell("begin")
+        started.tell("end")
+        for _ in range(3):
+            count, seconds = map(float, started.answer())
+            assert (count >= 0, seconds > 0) == (True, True)
+        assert started.answer() == ["over"]
+
+
+def test_an_enqueue_that_fails_ends_the_program(tmp_path: Path) -> None:
+    code = (
+        "from contextlib import contextmanager; from benchmarks.contestants import program\n"
+        "class Queue:\n"
+        "    preload = lambda self: None\n"
+        "    putting = contextmanager(lambda self, kind: (yield lambda number: 1 / 0))\n"
+        "program.load = lambda name: Queue(); program.main(['queue', 'produce', '3'])"
+    )
+    with (
+        beside.beside([sys.executable, "-c", code], {**os.environ}, tmp_path / "log") as started,
+        pytest.raises(beside.ProgramError, match="A process that enqueues has failed"),
+    ):
+        started.answer()
 
 
 MARKING = """
@@ -192,3 +265,292 @@ def test_marks_of_forked_processes_with_threads_are_all_counted(tmp_path: Path) 
     assert 0 < marks.first() <= min(stamps) <= max(stamps) <= marks.last()
     marks.reset()
     assert (marks.count(), set(marks.stamps(4000))) == (0, {0})
+
+
+# --- The statistics of a scenario's rounds and of the public harness, and how they are shown and written
+
+
+RATE, DELAY = "jobs/s", "p50 ms"
+
+
+def scenario(**changes: Any) -> Scenario:
+    given = {"name": "example", "title": "An example", "about": "What it measures.", "figure": RATE}
+    return Scenario(**{**given, "variants": lambda bench: [], "baseline": "ours", **changes})
+
+
+def result(rounds: dict[str, list[dict[str, float]]], **changes: Any) -> Result:
+    return Result(scenario(**changes), rounds)
+
+
+def rates(*values: float) -> list[dict[str, float]]:
+    return [{RATE: value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "median", "ratio"),
+    [
+        pytest.param(rates(10, 500, 20), [], 20, None, id="the middle round counts"),
+        pytest.param(rates(10, 20), [], 15, None, id="the middle of two"),
+        pytest.param([{DELAY: 1.0}], rates(5), None, None, id="a figure that was not measured"),
+        # The machine became ten times as slow after the first round. The quotient of the medians is 0.2.
+        pytest.param(rates(1000, 100, 100), rates(500, 50, 500), 100, 2, id="the ratio is of the same round"),
+        pytest.param(rates(1000, 100, 60), [{}, *rates(50, 30)], 100, 2, id="a round without the figure"),
+        pytest.param(rates(40, 1), rates(10), 20.5, 4, id="a failure in a later round"),
+        pytest.param(rates(1, 6), rates(0, 3), 3.5, 2, id="a rate of zero"),
+    ],
+)
+def test_medians_and_ratios(ours: Any, theirs: Any, median: float | None, ratio: float | None) -> None:
+    measured = result({"ours": ours, "theirs": theirs})
+    assert (measured.median("ours", RATE), measured.ratio("ours", "theirs", RATE)) == (median, ratio)
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (Target(RATE, 2, "ours", "theirs"), (2, True)),
+        (Target(RATE, 2.1, "ours", "theirs"), (2, False)),
+        (Target(RATE, 1.9, "ours", "theirs", at_most=True), (2, False)),
+        (Target(RATE, 90, "ours"), (100, True)),
+        (Target(RATE, 1, "ours", "nobody"), None),
+        (Target(DELAY, 1, "ours"), None),
+    ],
+)
+def test_targets(target: Target, reached: tuple[float, bool] | None) -> None:
+    assert result({"ours": rates(100), "theirs": rates(50)}).reached(target) == reached
+
+
+def test_a_result_is_shown_and_written(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = result(
+        {"ours": [{RATE: 1000, DELAY: 1.25}, {RATE: 3000}], "theirs": [{DELAY: 3}, {RATE: 1000}]},
+        targets=(
+            Target(RATE, 2, "ours", "theirs"),
+            Target(DELAY, 1, "ours", at_most=True),
+            Target(RATE, 2, "ours", "nobody"),
+        ),
+    )
+    measured.failed["third"] = "a worker ended"
+    show(measured)
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        "An example (example)",
+        "  What it measures.",
+        "  ours       2,000 jobs/s (1,000 to 3,000, 2 rounds)",
+        "          1.25 p50 ms",
+        "  theirs     1,000 jobs/s (1,000 to 1,000, 1 rounds)  ours has 3 x",
+        "          3 p50 ms",
+        "  third   failed: a worker ended",
+        "  target reached: ours / theirs: 3 (at least 2)",
+        "  target MISSED : ours, p50 ms: 1.25 (at most 1)",
+    ]
+    (written,) = json.loads(json.dumps(as_json([measured], {})))["scenarios"]
+    assert (written["rounds"], written["failed"]) == (measured.rounds, {"third": "a worker ended"})
+    assert [(each["value"], each["reached"]) for each in written["targets"]] == [(3, True), (1.25, False)]
+
+
+def test_the_rate_of_each_tenth_of_a_run() -> None:
+    progress = Progress()
+    for count in range(1001):
+        progress.saw(count, 10 + count * 0.01 if count <= 500 else 15 + (count - 500) * 0.02, 1000)
+    assert progress.tenths(10.0, 1000) == pytest.approx([100] * 5 + [50] * 5)
+
+
+def line(moment: float, metric: str, value: float, instance: int = 0) -> Sample:
+    """Return a line as an adapter of the public harness writes it."""
+    time = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    record = {"t": time, "system": "x", "kind": "adapter", "subject_kind": "adapter", "subject": ""}
+    more = {"instance_id": instance, "metric": metric, "value": value, "window_s": 1.0}
+    sample = Sample.parse(json.dumps(record | more))
+    assert sample
+    return sample
+
+
+def test_the_figures_of_a_phase_of_the_public_harness() -> None:
+    """Whole intervals of the phase count. Rates of replicas add up, and of latencies the largest counts."""
+    began = 1_000_000.3
+    measured = [
+        line(1_000_001.0, "completion_rate", 999.0),  # it began before the phase
+        *(line(1_000_000.0 + tick, "completion_rate", 100.0 + tick) for tick in (2, 3)),
+        *(line(1_000_000.1 + tick, "completion_rate", 50.0, 1) for tick in (2, 3)),
+        line(1_000_005.0, "completion_rate", 999.0),  # it ended after the phase
+        line(1_000_002.0, "end_to_end_p99_ms", 5.0),
+        line(1_000_002.1, "end_to_end_p99_ms", 7.0, 1),
+        line(1_000_002.0, "total_backlog", 5.0),
+        line(1_000_004.0, "total_backlog", 3.0),
+    ]
+    figures = summarize(Span(Phase("clean", 4.0), began, began + 4), measured, 1.0)
+    # In the third interval no replica wrote a rate, which is a rate of 0, but no latency.
+    assert (figures["completion_rate"], figures["mean_completion_rate"]) == (152.0, pytest.approx(305 / 3))
+    assert (figures["end_to_end_p99_ms"], figures["last_backlog"], figures["queue_depth"]) == (7.0, 3.0, None)
+    shown = table("a queue", {"phases": {"phases": {"clean": figures}, "exit_codes": [1]}})
+    assert "clean" in shown
+    assert "exit codes" in shown
+    assert Sample.parse("a log line") is None
+
+
+def test_percentiles_are_of_the_window() -> None:
+    moment = 0.0
+    latencies = Latencies(30.0, clock=lambda: moment)
+    latencies.add(1000.0 + number for number in range(100))
+    moment = 20.0
+    latencies.add(float(number) for number in range(1, 101))
+    assert latencies.percentiles([0.25, 0.5, 1.0]) == [50.0, 100.0, 1100.0]  # three significant digits
+    moment = 31.0
+    assert latencies.percentiles([0.5, 0.99]) == [50.0, 99.0]
+    moment = 51.0
+    assert latencies.percentiles() is None
+
+
+# --- The adapter of the public harness speaks the contract of that harness, started as the harness starts it
+
+
+SLOW = 60.0  # seconds; starting processes takes a while on a busy machine
+
+#: The metrics that the harness demands, and those of the tables that are made from them, with their windows.
+WINDOWS = {
+    "enqueue_rate": 0.25,
+    "completion_rate": 0.25,
+    **dict.fromkeys(OF_THE_QUEUE, 0.0),
+    **{f"{kind}_p{part}_ms": 30.0 for kind in ("claim", "subscriber", "end_to_end") for part in (50, 95, 99)},
+}
+
+
+class Adapter:
+    """The running adapter, and the lines that it has written so far."""
+
+    def __init__(self, url: str, **environment: str) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.public.adapter"],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": url, "SAMPLE_EVERY_S": "0.25", **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            self.lines.extend(json.loads(line) for line in lines)  # fails at a line that is not JSON
+
+    def values(self, metric: str) -> list[float]:
+        """Return the values of a metric so far."""
+        return [line["value"] for line in list(self.lines) if line.get("metric") == metric]
+
+    def tell(self, text: str) -> None:
+        """Write to the standard input of the adapter."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def end(self) -> int:
+        """Wait until the adapter has ended and nobody holds its standard output. Return its exit code."""
+        code = self.process.wait(SLOW)
+        self._reader.join(SLOW)
+        assert not self._reader.is_alive()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return code
+
+
+@pytest.fixture
+def url(transactional_db: None) -> str:
+    settings = connections["default"].settings_dict
+    host = f"{settings['HOST']}:{settings['PORT']}" if settings["PORT"] else settings["HOST"]
+    return f"postgresql://{settings['USER']}:{settings['PASSWORD']}@{host}/{settings['NAME']}"
+
+
+def server_time() -> datetime:
+    """Return the time of the server."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    assert isinstance(now, datetime)
+    return now
+
+
+def sessions(since: datetime) -> int:
+    """Return how many sessions the database has that have begun since then. Those of an earlier test may take
+    a while to end on a busy machine.
+    """
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND backend_start > %s",
+            [since],
+        )
+        (number,) = cursor.fetchone()
+    return int(number)
+
+
+def test_the_adapter_speaks_the_contract(url: str) -> None:
+    began = server_time()
+    adapter = Adapter(url, PRODUCER_MODE="fixed", PRODUCER_RATE="40", WORKER_COUNT="2")
+    until(lambda: len(adapter.values("end_to_end_p99_ms")) > 2, seconds=SLOW)
+    adapter.process.send_signal(signal.SIGTERM)
+    assert adapter.end() == 0
+    until(lambda: not sessions(began), seconds=SLOW, what="no process is left")
+
+    descriptor, *samples = adapter.lines
+    manifest = json.loads((ROOT / "benchmarks" / "public" / "adapter.json").read_text())
+    assert descriptor["kind"] == "descriptor"
+    for key in ("system", "event_tables", "event_indexes", "extensions"):
+        assert descriptor[key] == manifest[key]
+    for key in ("version", "schema_version", "db_name", "started_at"):
+        assert isinstance(descriptor[key], str)
+    metrics = set()
+    for sample in samples:
+        assert datetime.fromisoformat(sample.pop("t")).utcoffset() is not None
+        metric, value = sample.pop("metric"), sample.pop("value")
+        assert isinstance(value, int | float)
+        assert value >= 0
+        assert sample == {
+            "system": "django-pgqueue",
+            "kind": "adapter",
+            "subject_kind": "adapter",
+            "subject": "",
+            "instance_id": 0,
+            "window_s": WINDOWS[metric],
+        }
+        metrics.add(metric)
+    assert metrics == set(WINDOWS)
+
+
+def test_the_manifest_names_tables_and_indexes_that_exist(transactional_db: None) -> None:
+    manifest = PgQueue.manifest
+    with connections["default"].cursor() as cursor:
+        for relation in [*manifest.event_tables, *manifest.event_indexes]:
+            cursor.execute(
+                "SELECT relkind IN ('r', 'i') FROM pg_class WHERE oid = to_regclass(%s)", [relation]
+            )
+            assert cursor.fetchone() == (True,), relation
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_the_harness_paces_the_producer_and_workers_die_with_a_killed_adapter(url: str) -> None:
+    began = server_time()
+    adapter = Adapter(
+        url, PRODUCER_PACING="harness", PRODUCER_RATE="1000", WORKER_COUNT="2", BENCH_INSTANCE_ID="1"
+    )
+    # A partial line is no token yet, and the end of the input is not the end of the adapter.
+    adapter.tell("ENQUEUE 3\nnonsense\nENQUEUE 4\nENQUEUE 5")
+    until(lambda: Job.objects.filter(status=Job.Status.DONE).count() == 7, seconds=SLOW)
+    assert sessions(began)
+    adapter.process.kill()
+    assert adapter.end() == -signal.SIGKILL
+    until(lambda: not sessions(began), seconds=SLOW, what="no process is left")
+    assert Job.objects.count() == 7
+    # Another replica reports what describes the whole queue.
+    assert not OF_THE_QUEUE & {line.get("metric") for line in adapter.lines}
+
+
+@pytest.mark.parametrize("length", [0, 1, 10, 100])
+@pytest.mark.parametrize("name", [OURS, *PEERS])
+def test_each_run_has_jobs_left_after_all_processes_have_started(name: str, length: int) -> None:
+    contestant = load(name)
+    jobs = contestant.jobs(1.2, length)
+    slots = contestant.slots if length else 1
+    assert 1 <= -(-contestant.starting * jobs // slots) * slots < jobs
+    assert jobs % slots == 0

@@ -24,7 +24,7 @@ from django.test.utils import setup_databases, teardown_databases
 from example_project.demo.shop.seed import keep_alive, seed
 
 from .faults import Faults
-from .pressed import Pressed
+from .hands import Pressed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -78,11 +78,12 @@ def console(django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlock
         assert not thread.error, thread.error
         yield f"http://{thread.host}:{thread.port}"
         thread.terminate()
-        with connections["default"].cursor() as cursor:  # requests of pages that refresh themselves
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+        for alias in ("default", "other"):
+            with connections[alias].cursor() as cursor:  # requests of pages that refresh themselves
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
         connections.close_all()
         teardown_databases(databases, verbosity=0)
 

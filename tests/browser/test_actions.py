@@ -20,7 +20,7 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
@@ -33,8 +33,7 @@ from tests.support.workers import working
 
 from .addresses import address, change
 from .addresses import page as address_of
-from .hands import REASON, SURE, delete, press, said, tick
-from .pressed import Pressed, buttons, name_of, offered
+from .hands import REASON, SURE, Pressed, buttons, delete, name_of, offered, press, said, tick
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -443,6 +442,23 @@ def test_select_and_cancel_with_the_keyboard(window: Open) -> None:
     press(page, SURE, "Enter")
     states = [job.status for job in Job.objects.filter(queue_name="keyboard").order_by("-pk")]
     assert states == ["cancelled", "cancelled", "pending"]
+
+
+def test_a_user_who_acts_keeps_the_page_that_is_read_again(
+    window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: the first page of a search is read again while a user ticks a job on it."""
+    monkeypatch.setattr(lists, "FIRST_LOOK", 0.0)
+    JobFactory.create(queue_name="ticked", scheduled=True)
+    page, again = window(user="operator"), re.compile("p=first")
+    page.route(again, lambda route: None)  # it is on its way, for as long as this test takes
+    with page.expect_request(again):
+        page.goto(f"{address(LIST)}?queue=ticked", wait_until="commit")
+    page.wait_for_load_state("domcontentloaded")
+    with page.expect_event("requestfailed"):
+        page.keyboard.type("jx")
+    assert page.locator(".action-select:checked").count() == 1
+    page.unroute(again)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def show_anew(page: Page, part: str) -> None:
 @pytest.mark.parametrize(
     ("part", "element"),
     [
-        ("#pgqueue-verdict", "#pgqueue-verdict button[value=resume]"),
+        ("#pgqueue-health", "#pgqueue-health button[value=resume]"),
         ("#pgqueue-queues-now", "#pgqueue-queues-now details[open] button[value=pause]"),
         ("#pgqueue-failures-now", "#pgqueue-failures-now [role=region]"),
     ],
@@ -168,7 +168,7 @@ def test_charts_are_drawn_and_fit(look: str, window: Open) -> None:
 def test_without_a_script_the_figures_are_a_table(window: Open) -> None:
     page = window("plain")
     page.goto(address("job_overview"))
-    page.locator("#pgqueue-graphs summary").first.click()
+    page.locator("#pgqueue-graphs figure summary").first.click()
     assert page.locator("#pgqueue-graphs tbody tr").first.is_visible()
 
 

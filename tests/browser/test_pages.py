@@ -4,6 +4,7 @@ complain about, and it fits.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -143,6 +144,7 @@ def content(page: Any) -> str:
 @pytest.mark.parametrize("look", ["light", "phone"])
 def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "MOST_COUNTED", 100)
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (100,))
     page = window(look)
     page.goto(f"{address('job_changelist')}?status=pending")
     page.locator("#action-toggle").check()
@@ -151,6 +153,54 @@ def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest
     press(page, "^(run|go)$")
     assert "100+ jobs are selected" in content(page)
     assert overflow(page) == axe(page, SEEN) == []
+
+
+@pytest.mark.parametrize("look", ["light", "plain"])
+def test_jobs_are_counted_after_the_page_has_come(
+    look: str, window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a script, a button counts them."""
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    page = window(look)
+    page.goto(address("job_failure"))
+    failed = Job.objects.filter(status="failed", error_fingerprint=page.locator("code").first.inner_text())
+    press(page, "^retry the failed jobs")
+    if look == "plain":
+        assert "1+ failed jobs would run again." in content(page)
+        press(page, "^count them all")
+    page.get_by_text(f"{failed.count()} failed jobs would run again.").wait_for()
+    assert page.get_by_text("Count them all").count() == 0
+    assert "Not all of them are counted yet." not in content(page)
+    assert page.get_by_role("button", name=re.compile("^Yes,")).is_enabled()
+
+
+def test_what_is_filled_in_stays_when_all_jobs_are_counted(
+    window: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    page, held = window(), []
+    is_count = re.compile('name="count"')
+    page.route(
+        re.compile("/job/"),
+        lambda route: (
+            held.append(route) if is_count.search(route.request.post_data or "") else route.continue_()
+        ),
+    )
+    page.goto(f"{address('job_changelist')}?status=pending&queue=demo-mail")
+    waiting = Job.objects.filter(status="pending", queue_name="demo-mail").count()
+    page.locator("#action-toggle").check()
+    page.get_by_role("button", name="Select all that match, on every page").click()
+    page.select_option("select[name=action]", "edit_jobs")
+    press(page, "^(run|go)$")
+    priority = page.get_by_label("Priority")
+    priority.fill("7")
+    assert "1+ waiting jobs would get the values below." in content(page)
+    before = page.locator("input[name=confirmed]").input_value()
+    held[0].continue_()
+    page.get_by_text(f"{waiting:,} waiting jobs would get the values below.").wait_for()
+    assert priority.input_value() == "7"
+    assert priority.evaluate("field => field === document.activeElement")
+    assert page.locator("input[name=confirmed]").input_value() != before, "the number is that of the order"
 
 
 @pytest.mark.parametrize("look", ["light", "phone"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -163,6 +164,27 @@ def test_the_zone_that_a_project_activates_is_kept(window: Open) -> None:
     page.evaluate(REDRAW, "UTC-09:00")  # the name of a zone without a name
     page.wait_for_function("written.length")
     assert hours(page) <= last_hour(timezone(timedelta(hours=-9)))
+
+
+@pytest.mark.parametrize("name", ["job_overview", "queue_change", "jobstat_task"])
+@pytest.mark.parametrize("look", ["light", "plain"])
+def test_charts_from_one_time_to_another(window: Open, name: str, look: str) -> None:
+    """The form is sent also from within the form of the settings of a queue, and without a script."""
+    page = window(look)
+    page.goto(f"{address(name)}?span=7d")
+    page.locator("#pgqueue-other-times summary").click()
+    now = datetime.now(UTC)
+    start, end = (f"{now - timedelta(hours=ago):%Y-%m-%dT%H:00}" for ago in (8, 4))
+    page.get_by_label("From", exact=True).fill(start)
+    page.get_by_label("To", exact=True).fill(end)
+    with page.expect_navigation():
+        page.get_by_role("button", name="Filter by time").click()
+    assert page.url.partition("?")[2] == urlencode({"span_from": start, "span_to": end})
+    rows = page.locator("figure[data-pgqueue-chart]").first.locator(".pgqueue-table tbody th")
+    steps = rows.evaluate_all("cells => cells.map(cell => Number(cell.dataset.value))")
+    first = datetime.fromisoformat(f"{start}+00:00").timestamp()
+    assert sorted(steps) == [first + 900 * step for step in range(16)]
+    assert page.locator("#pgqueue-other-times").get_attribute("open") is not None
 
 
 def check_chart(page: Page, zone: str) -> None:

@@ -5,6 +5,7 @@ They start hundreds of processes, and take half as much processor time as all ot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ import pytest
 from tests.support.commands import forks, start  # noqa: F401 - fixtures
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreters() -> Iterator[None]:
+    """Let commands start their worker processes as in production (``tests/support/fork_server.py``)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEST_INTERPRETERS", "1")
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,8 @@ from tests.app import ledger_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import run_due
 
-from .harness.accounts import read
+from .failover.tally import Tally, longest_gap
+from .harness.accounts import Accounts, Run, Transaction, read
 from .harness.audit import Audit, abandoned, left_behind
 from .harness.ledger import BEGIN, COMMITTED, END, FAULT, FOLDER, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
 from .harness.load import Load
@@ -239,3 +240,32 @@ def test_overlaps_are_counted() -> None:
     assert at_once([Interval(0, 2), Interval(1, 3), Interval(2, 4)]) == 2
     assert at_once([Interval(0, 2), Interval(2, 4)]) == 1
     assert at_once([]) == 0
+
+
+# --- The arithmetic of `python3 dev.py failover`
+
+
+def run(number: int, how: str = "done") -> Run:
+    return Run(0.0, number, number, 1, 1, 1, 1, 1, 0.0, ended=1.0, how=how)
+
+
+def test_counts() -> None:
+    accounts = Accounts(
+        [
+            Transaction([1, 2, 3, 4], "done", COMMITTED),
+            Transaction([5, 6], "done", IN_DOUBT),
+            Transaction([7], "done", ROLLED_BACK),
+        ],
+        [run(1), run(2), run(2), run(3, "raised"), run(3), run(4), run(5)],
+        [],
+    )
+    statuses = {1: "done", 2: "done", 3: "done", 5: "running"}
+    assert Tally.of(accounts, statuses, {1, 2, 5}, [1, 1, 5]) == Tally(
+        confirmed=4, lost=1, in_doubt=2, in_doubt_there=1, ran_although_lost=1, ran_again=1,
+        effects_missing=1, effects_repeated=2, unfinished=1,
+    )  # fmt: skip
+
+
+def test_a_gap_at_the_ends_counts() -> None:
+    assert longest_gap([1.0, 12.0, 13.0, 30.0], 10.0, 20.0) == 7.0
+    assert longest_gap([], 10.0, 20.0) == 10.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from tests.app import deadly_tasks as tasks
 from tests.app import worker_tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
+from tests.chaos.scenarios.poison import peak_mebibytes
 from tests.support.commands import ROOT, SLOW, Command, databases, over
 from tests.support.workers import fresh, until
 
@@ -145,12 +145,6 @@ def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     command.send(signal.SIGTERM)
     assert command.wait() == 0
     pipe.close()
-
-
-def peak_mebibytes(pid: int) -> float:
-    """Return the peak memory of a process so far."""
-    (line,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(line) / 2**10
 
 
 def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Command
+from tests.support.machines import lacks_faketime
 from tests.support.release import previous
 
 from .harness.scenario import perform
 from .harness.worlds import NO_HISTORY, changed_since, lacks_history
 from .scenarios import SCENARIOS
 
+ROOT = Path(__file__).resolve().parents[2]
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
 
 
@@ -62,3 +65,25 @@ def test_released_files_have_not_changed() -> None:
         f"The previous release ({previous()}) has installed these files, which do not change in its "
         f"databases: {', '.join(changed)}. Write a new version into a new file, with a new migration."
     )
+
+
+# --- Longer runs: a queue that nobody touches for three days, and a ledger over three shards
+
+
+@pytest.mark.skipif(bool(lacks_faketime()), reason=f"this machine lacks {lacks_faketime()}")
+@pytest.mark.timeout(600)
+def test_three_days_leave_nothing_behind() -> None:
+    command = [sys.executable, "-m", "benchmarks.thirty_days", "1", "--days", "3", "--sample", "120"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 days in" in done.stdout
+    assert ", 0 problems" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_no_call_is_lost_or_repeated_over_three_shards() -> None:
+    """One shard is added and one drained, while workers, their processes and the servers are killed."""
+    command = [sys.executable, "-m", "tests.chaos.shards", "--seconds", "12"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "balanced" in done.stdout

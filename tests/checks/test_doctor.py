@@ -11,25 +11,22 @@ import psycopg
 import pytest
 from django.db import connection
 from django.test import Client
-from django.utils import timezone
 
-from django_pgqueue import pause
+from django_pgqueue import Unique, enqueue, pause, task
 from django_pgqueue.checks import doctor
 from django_pgqueue.checks.doctor import examine
+from django_pgqueue.maintenance import reindex
 from django_pgqueue.monitoring import database
 from django_pgqueue.postgres.session import connect as open_session
+from tests.app.tasks import noop
 from tests.support import schedules
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.sessions import Connect
 
 OF_THE_SERVER = {"autovacuum", "track_counts", "fsync", "full_page_writes"}
 _SETTINGS = doctor._SETTINGS
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 def found(code: str) -> str:
@@ -45,6 +42,7 @@ def _of_a_real_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server of the tests may lose what it has written, so that it is faster."""
     kept = {name: rule for name, rule in doctor._SETTINGS.items() if name not in OF_THE_SERVER}
     monkeypatch.setattr(doctor, "_SETTINGS", kept)
+    monkeypatch.setattr(doctor, "known_tasks", dict)
 
 
 @pytest.fixture
@@ -101,6 +99,20 @@ def test_what_others_find_is_found(monkeypatch: pytest.MonkeyPatch, connect: Con
         assert text in server
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_ring SET since = clock_timestamp()")
+
+
+@pytest.mark.parametrize("how", ["a call waits", "calls were handed over before"])
+def test_calls_that_no_worker_hands_over(how: str) -> None:
+    arrives = "Calls for other databases do not arrive: no worker serves the queue relay."
+    WorkerFactory.create(queues=["mail"])
+    assert arrives not in found("queues")
+    if how == "a call waits":
+        enqueue(noop.using(relay="other"))
+    else:
+        JobStatFactory.create(queue_name="relay")
+    assert f"{arrives}\nStart a worker: manage.py runqueueworker --queues relay" in found("queues")
+    WorkerFactory.create(queues=["relay"])
+    assert arrives not in found("queues")
 
 
 def test_a_database_without_tables_asks_for_migrate_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,11 +179,65 @@ def test_settings_of_the_server(setting: str, text: str, configured: Callable[[s
 
 def test_settings_that_only_the_whole_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_SETTINGS", _SETTINGS)
-    off = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "off"), "", [], [], [], 0)
-    on = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "on"), "", [], [], [], 0)
+    off = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "off"), "", [], 0, [], 0)
+    on = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "on"), "", [], 0, [], 0)
     texts = [complaint.text.rpartition(":")[2].strip() for complaint in doctor._settings("default", off)]
     assert {*texts} == {f"{name} is off." for name in OF_THE_SERVER}
     assert [*doctor._settings("default", on)] == []
+
+
+def atomic() -> None:
+    """Be a task."""
+
+
+EIGHT_DAYS = Unique(window=timedelta(days=8))
+IDLE = "idle_in_transaction_session_timeout"
+CUT = (
+    f"The server ends the transaction of an atomic task before its timeout: {IDLE} is 20 s. {__name__}.atomic"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "text"),
+    [
+        ({"atomic": True, "timeout": 30}, {}, CUT),
+        ({"atomic": True}, {}, CUT),
+        ({"atomic": True, "timeout": 20}, {}, ""),
+        ({"timeout": 30}, {}, ""),
+        ({"on_lost": "fail", "timeout": 30}, {"GRACE": 29}, "A stop of a worker fails jobs"),
+        ({"on_lost": "fail", "timeout": 30}, {"GRACE": 30}, ""),
+        ({"unique": EIGHT_DAYS}, {}, "The window of unique jobs is longer than RETENTION (7 d)"),
+        ({"unique": EIGHT_DAYS}, {"RETENTION": timedelta(days=8)}, ""),
+        ({}, {"RETENTION": 59}, "RETENTION is 59 s, so a result may be gone"),
+        ({}, {"RETENTION": 60}, ""),
+    ],
+)  # fmt: skip
+def test_settings_that_fight_each_other(
+    options: dict[str, Any], given: dict[str, Any], text: str, settings: Any,
+    monkeypatch: pytest.MonkeyPatch, configured: Callable[[str], None],
+) -> None:  # fmt: skip
+    configured(f"{IDLE} = '20s'")
+    settings.PGQUEUE = given
+    declared = task(**options)(atomic)
+    monkeypatch.setattr(doctor, "known_tasks", lambda: {declared.module_path: declared})
+    said = found("settings")
+    assert said.startswith(text) if text else said == ""
+
+
+@pytest.mark.parametrize(
+    ("pool", "size"), [(True, 4), ({"min_size": 2}, 2), ({"max_size": 7}, 7), ({"max_size": 8}, 0)]
+)
+def test_a_pool_that_is_smaller_than_the_threads(
+    pool: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WorkerFactory.create(slots=8)
+    WorkerFactory.create(slots=64, heartbeat_at=ago(hours=1))
+    assert found("settings") == ""
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", pool)
+    figures = doctor._Figures({}, "", [], 8, [], 0)
+    texts = [complaint.text for complaint in doctor._of_pool("default", figures)]
+    assert texts == [f"Workers run up to 8 jobs at once, but a pool has {size} connections."] * bool(size)
+    monkeypatch.undo()
 
 
 def test_a_deploy_that_has_stopped_half_way() -> None:
@@ -192,12 +258,17 @@ def test_schedules_that_do_not_fire() -> None:
     assert said == ("nightly has been due for 10 min.\nTo see why: manage.py pgqueue schedules show nightly")
 
 
-def test_indexes_and_history_that_have_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_and_history_that_have_grown(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     assert found("indexes") == found("history") == ""
-    monkeypatch.setattr(doctor, "INDEX_BYTES", 1)
-    monkeypatch.setattr(doctor, "INDEX_BYTES_OF_ROW", 0)
+    monkeypatch.setattr(reindex, "INDEX_BYTES", 1)
+    monkeypatch.setattr(reindex, "INDEX_BYTES_OF_ROW", 0)
     monkeypatch.setattr(doctor, "MOST_KEPT", -1)
-    assert "REINDEX INDEX CONCURRENTLY pgqueue_job_claim" in found("indexes")
+    statement = "REINDEX INDEX CONCURRENTLY pgqueue_job_claim"
+    assert f'{statement}. Or let workers do it: PGQUEUE["REINDEX"] = True.' in found("indexes")
+    settings.PGQUEUE = {"REINDEX": True}
+    assert f"Workers do this within hours, if their role owns the table. In SQL: {statement}" in found(
+        "indexes"
+    )
     assert "manage.py pgqueue queues" in found("history")
 
 

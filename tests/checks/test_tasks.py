@@ -238,6 +238,24 @@ def test_e017_an_alias_too_long_for_an_id(monkeypatch: pytest.MonkeyPatch) -> No
         del connections[alias]
 
 
+def test_e032_two_shards_are_one_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.settings, "again", connections.settings["other"])
+    for shards, ids in ((["default", "other"], []), (["default", "other", "again"], ["pgqueue.E032"])):
+        with override_settings(PGQUEUE={"SHARDS": shards}):
+            assert found(checks.check_databases(None)) == ids
+    with override_settings(PGQUEUE={"SHARDS": ["default", "s9"]}):
+        assert found(checks.check_databases(None)) == ["pgqueue.E005"]
+    del connections["again"]
+
+
+def test_w020_each_tenant_would_have_a_queue() -> None:
+    for names, ids in ((["shop"], []), (["shop", "django_pgqueue"], ["pgqueue.W020"])):
+        schemas = {"public": {"APPS": ["django_pgqueue"]}, "default": {"APPS": names}}
+        for given in ({"TENANT_APPS": names}, {"TENANTS": schemas}):
+            with override_settings(**given):
+                assert found(checks.check_databases(None)) == ids
+
+
 def test_w001_tasks_of_djangos_decorator_go_elsewhere(wording: Any) -> None:
     said = [text_of(checks.check_backends(None))]
     for tasks in ({"default": DUMMY}, {"default": DUMMY, "pg": OURS}):

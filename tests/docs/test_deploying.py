@@ -28,10 +28,15 @@ from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue import conf
+from django_pgqueue.postgres.aliases import same_database
+from django_pgqueue.postgres.replicas import is_replica_of
 from django_pgqueue.worker.supervisor.supervisor import KILL_AFTER
+from tests.support.databases import alias, migrate
 from tests.support.jobs import value
 from tests.support.loggers import loggers_restored
+from tests.support.servers import Server, primary_and_standby
 from tests.support.sessions import Connect, Connection
+from tests.support.workers import until, working
 
 from .shop import EXAMPLES, committed, setting, statements
 
@@ -145,7 +150,22 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         assert (copy.name in done.stderr) == complaints, done.stderr
 
 
-# --- Settings
+def test_the_settings_read_what_the_environment_file_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = dict(line.split("=", 1) for line in read("mysite.env").splitlines())
+    assert SERVICE["EnvironmentFile"].removeprefix("-") == "/etc/mysite.env"
+    assert {*re.findall(r'environ\["(\w+)"\]', (EXAMPLES / "settings" / "production.py").read_text())} == {
+        *environment
+    } - {"DJANGO_SETTINGS_MODULE"}
+    for name, text in environment.items():
+        monkeypatch.setenv(name, text)
+    given = setting("production")
+    assert given["ALLOWED_HOSTS"] == ["www.example.com", "example.com"]
+    with override_settings(PGQUEUE=given["PGQUEUE"], TASKS=given["TASKS"]):
+        assert conf.problems() == []
+        assert conf.current().grace == options(COMMANDS["systemd"][0]).grace
+
+
+# --- The settings
 
 
 @pytest.mark.parametrize(
@@ -279,3 +299,98 @@ def run_hint() -> str:
     out = StringIO()
     call_command("pgqueue", "scale-hint", "--json", stdout=out)
     return out.getvalue()
+
+
+# --- The arithmetic of the page about scaling, from the measured points
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+MEASURED = json.loads((DOCS / "_static/performance/points.json").read_text())["points"]["no arguments"]
+PAGE = (DOCS / "explanation/scaling.md").read_text()
+DAY = 86_400
+WAL = MEASURED["WAL: enqueue_many()"] + MEASURED["WAL: worker"]
+NETWORK = sum(
+    MEASURED[f"network: {what} {way} the server"]
+    for what in ("enqueue()", "worker")
+    for way in ("to", "from")
+)
+RING = 8 / 6  # how many times the retention its eight shelves span, at most
+CPU = 55e-6
+
+
+def size(count: float) -> str:
+    """Write bytes with two digits."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 995:
+            return f"{float(f'{count:.2g}'):g} {unit}"
+        count /= 1_000
+    raise AssertionError(count)
+
+
+def cores(count: float) -> str:
+    return f"{100 * count:.2g} %" if count < 0.5 else f"{float(f'{count:.2g}'):g}"
+
+
+@pytest.mark.parametrize("rate", [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000])
+def test_each_row_follows_from_the_points(rate: int) -> None:
+    week = rate * 7 * DAY * RING * MEASURED["kept job"]
+    cells = [
+        f"{rate:,}", f"{size(rate * WAL)}/s", size(rate * WAL * DAY), size(week),
+        size(rate * 3_600 * RING * MEASURED["kept job"]), f"{size(rate * NETWORK)}/s", cores(rate * CPU),
+    ]  # fmt: skip
+    row = f"| {' | '.join(cells)} |"
+    assert row in PAGE, row
+
+
+def test_the_points_agree_with_the_benchmark() -> None:
+    """Another program has measured the log of the server, in the drain of the page about performance."""
+    figures = json.loads((DOCS / "_static/performance/figures.json").read_text())
+    [drain] = [each for each in figures["scenarios"] if each["name"] == "history-off"]
+    for measured in drain["rounds"]["history"]:
+        assert measured["WAL bytes/job"] == pytest.approx(WAL, rel=0.05)
+
+
+# --- The settings of the page about high availability, with a primary and a real standby
+
+
+def run_job(server: Server) -> None:
+    """Enqueue a job on a server, and wait until the worker has done it."""
+    job = server.ask("SELECT pgqueue_enqueue('tests.app.tasks.noop')")
+    status = "SELECT status FROM pgqueue_job WHERE id = %s"
+    until(lambda: server.ask(status, job) == ("done",), what="the job is done")
+
+
+def several_hosts(name: str, *servers: Server) -> dict[str, Any]:
+    """Return the keys of an alias with the OPTIONS of an example."""
+    ports = ",".join(str(server.port) for server in servers)
+    hosts = ",".join("127.0.0.1" for _ in servers)
+    options = setting("replicas")["DATABASES"][name]["OPTIONS"]
+    return {**servers[0].address(), "HOST": hosts, "PORT": ports, "OPTIONS": options}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_finds_the_server_that_accepts_changes_and_moves_on_after_its_death() -> None:
+    with primary_and_standby() as pair:
+        both = several_hosts("default", pair.standby, pair.primary)  # the standby is asked first
+        with alias("pair", **both), alias("replica", **several_hosts("replica", pair.primary, pair.standby)):
+            migrate("pair")
+            assert not same_database("pair", "replica")
+            assert is_replica_of("replica", "pair")
+            with working(alias="pair"):
+                run_job(pair.primary)
+                pair.catch_up()
+                pair.primary.crash()
+                pair.promote()
+                run_job(pair.standby)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_examples_agree(settings: Any) -> None:
+    failover, replicas = setting("failover")["DATABASES"], setting("replicas")
+    assert failover["default"]["OPTIONS"] == replicas["DATABASES"]["default"]["OPTIONS"]
+    settings.PGQUEUE = replicas["PGQUEUE"]
+    ((primary, replica),) = conf.current().replicas.items()
+    assert [primary, replica] == [*replicas["DATABASES"]]
+    citus = setting("citus")
+    settings.PGQUEUE = citus["PGQUEUE"]
+    assert [*conf.current().shards] == [*citus["DATABASES"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -24,10 +25,14 @@ from pytest_django import DjangoDbBlocker
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.checks.payloads import check_references
-from django_pgqueue.models import Job
+from django_pgqueue.management.commands import runqueueworker
+from django_pgqueue.models import Job, Limit, Pause
 from django_pgqueue.testing import run_jobs
+from django_pgqueue.worker.options import WorkerOptions
+from tests.support.commands import ROOT
 from tests.support.databases import alias
 from tests.support.factories import JobFactory
+from tests.support.workers import run_due
 
 from .shop import (
     DOCS,
@@ -311,3 +316,75 @@ def test_jobs_are_found_by_an_indexed_argument() -> None:
     jobs = [enqueue(searching.pack_parcel, 17), enqueue(searching.pack_parcel, order_id=17, express=True)]
     enqueue(searching.pack_parcel, 18)
     assert {*searching.jobs_of_order(17)} == {*jobs}
+
+
+# --- The example of a call that is handed over to another database
+
+
+def test_a_call_goes_to_another_database_and_is_cancelled_there() -> None:
+    relayed, ordered = example("relayed"), order()
+    job = relayed.pay(ordered.pk)
+    ordered.refresh_from_db()
+    assert ordered.paid
+    assert relayed.job_there(job) is None
+    work()
+    there = relayed.job_there(job)
+    assert (there.database, there.args, there.status) == ("other", [ordered.pk], "pending")
+    assert relayed.stop(job) == 1
+    work()
+    there.refresh_from_db()
+    assert (there.status, fresh(job).status) == ("cancelled", "done")
+
+
+# --- The examples of the page about shards, on two databases
+
+
+@in_shop[0]
+@committed
+def test_an_atomic_task_on_the_shard_of_its_rows() -> None:
+    sharded, accounts = example("sharded"), example("models").Account.objects
+    with override_settings(**setting("shards")):
+        ann = accounts.using("other").create(name="Ann", balance=10)
+        job = sharded.place_order(ann, 4)
+        assert job.database == "other"
+        run_due(alias="other")
+    job.refresh_from_db()
+    ann.refresh_from_db()
+    assert (job.status, ann.balance, accounts.count()) == ("done", 6, 0)
+
+
+@in_shop[0]
+@committed
+def test_one_command_works_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/howto/shards.md").read_text()
+    *_, arguments = re.findall(r"manage.py runqueueworker (.+)", page)
+    found: list[WorkerOptions] = []
+    monkeypatch.setattr(runqueueworker.Command, "_supervise", lambda self, shards, show: found.extend(shards))
+    with override_settings(**setting("shards")):
+        call_command("runqueueworker", *arguments.split(), skip_checks=True)
+    assert {each.alias: each.processes for each in found} == {"default": 2, "other": 6}
+
+
+@in_shop[0]
+@committed
+def test_jobs_that_are_spread() -> None:
+    spreading = example("spreading")
+    with override_settings(**setting("shards")):
+        spreading.end_of_month(["Ann", "Bob", "Cid", "Dan"], "2026-11")
+        for shard in ("default", "other"):
+            jobs = Job.objects.using(shard).filter(task_path="shop.spreading.invoice")
+            assert all(spreading.where(job.args[0]) == shard for job in jobs)
+            assert enqueue(spreading.resize, "a.png").database in ("default", "other")
+    assert Job.objects.count() + Job.objects.using("other").count() == 6
+
+
+@in_shop[0]
+@committed
+def test_pauses_and_limits_on_all_shards() -> None:
+    operations = example("all_shards")
+    with override_settings(**setting("shards")):
+        operations.slow_down()
+        assert operations.hold_mail("The provider is down.") == {}
+    for shard in ("default", "other"):
+        assert Pause.objects.using(shard).get().reason == "The provider is down."
+        assert Limit.objects.using(shard).get(pk="crm").rate == 5

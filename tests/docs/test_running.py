@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from django.contrib.admin import AdminSite
 from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
 from django.db import connections, transaction
@@ -29,6 +30,7 @@ from django_pgqueue.exceptions import JobFinished
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.testing import call_task, reported_progress
+from tests.support.factories import JobFactory
 from tests.support.waiting import run as run_async
 from tests.support.workers import working as worker
 
@@ -349,6 +351,30 @@ def test_a_job_knows_who_enqueued_it(settings: Any) -> None:
     # The id of the job is in the result of each of the three statements.
     ((pk, _),) = ask(statements("context"))
     assert Job.objects.get(pk=pk).user_id == 5
+
+
+@committed
+def test_jobs_have_tenants() -> None:
+    shop = example("accounts")
+    first = shop.import_for("acme")
+    others = shop.rebuild_all(["acme", "bolt", "bolt"])
+    assert others[1] == others[2], "one waits for each tenant"
+    produce()
+    assert {job.tenant for job in Job.objects.all()} == {"acme", "bolt"}
+    assert fresh(first).status == "done"
+    assert [fresh(Job(pk=pk)).result for pk in others[:2]] == ["the catalog of acme", "the catalog of bolt"]
+    assert shop.count_failed("acme") == 0
+
+
+def test_staff_of_one_tenant() -> None:
+    admin = example("tenant_admin").TenantJobAdmin(Job, AdminSite())
+    jobs = {name: JobFactory.create(context={"tenant": name}) for name in ("acme", "bolt")}
+    request = RequestFactory().get("/")
+    users = get_user_model().objects
+    request.user = users.create(username="acme", is_staff=True)
+    assert [*admin.get_queryset(request)] == [jobs["acme"]]
+    request.user = users.create(username="root", is_superuser=True)
+    assert {*admin.get_queryset(request)} == {*jobs.values()}
 
 
 def test_the_example_of_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:

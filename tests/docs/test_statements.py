@@ -16,7 +16,7 @@ from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import Job, JobStat, Pause, Schedule, ScheduleRun, Worker
 from tests.app.tasks import noop
 from tests.support.databases import alias, fresh_database, migrate
-from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.figures import classes
 from tests.support.sessions import open_raw
 
@@ -97,10 +97,6 @@ def test_the_calls_of_a_worker_in_another_language() -> None:
 
 
 # --- Monitoring: each statement counts what it says, and nothing else
-
-
-def ago(**time: float) -> datetime:
-    return timezone.now() - timedelta(**time)
 
 
 def plainly(value: object) -> object:

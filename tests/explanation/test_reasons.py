@@ -168,7 +168,8 @@ def progressing() -> int:
 def paused(**target: Any) -> Callable[[], int]:
     def make() -> int:
         pause(**target, reason="the bank is down", author="anna", duration=HOUR)
-        return waiting(queue_name="mail")
+        more = {"group_key": "acme", "limit_key": "crm/acme", "kwargs": {"tenant": "acme"}}
+        return waiting(queue_name="mail", **more)
 
     return make
 
@@ -241,6 +242,9 @@ CASES: dict[str, tuple[str, Callable[[], int]]] = {
     "all paused": ("paused", paused(everything=True)),
     "queue paused": ("paused", paused(queue="mail")),
     "task paused": ("paused", paused(task="tests.app.tasks.add")),
+    "group paused": ("paused", paused(group="acme")),
+    "limit key paused": ("paused", paused(limit_key="crm/acme")),
+    "argument paused": ("paused", paused(argument="tests.app.tasks.add kwargs.tenant=acme")),
     "pause over": ("pause_over", paused_again),
     "blocked": ("blocked", lambda: waiting(blocked=True)),
     "limit": ("limit", limited),

@@ -144,10 +144,13 @@ def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> 
     add(one, 3, queue_name="mail")
     aside = add(one, 3, task_path="a.paused")
     (free,) = add(one)
+    of_group = add(one)
+    one.execute("UPDATE pgqueue_job_live SET group_key = 'acme' WHERE id = %s", of_group)
     one.execute("SELECT pgqueue_pause('queue', 'mail')")
+    one.execute("SELECT pgqueue_pause('group', 'acme')")
     one.execute("SELECT pgqueue_pause('task', 'a.paused', reason => 'why', author => 'ann')")
     assert [job.id for job in sql_claim(one, worker, 1)] == [free]  # it looks on behind what it puts aside
-    assert {live(one)[job] for job in aside} == {"blocked"}
+    assert {live(one)[job] for job in [*aside, *of_group]} == {"blocked"}
     row = fresh(aside[0])
     assert (row.waiting_reason, row.attempts) == ("paused by ann: why", 0)
     one.execute("SELECT pgqueue_resume('task', 'a.paused')")

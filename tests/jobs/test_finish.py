@@ -149,7 +149,7 @@ def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
 
 @pytest.mark.parametrize("end", ["release", "recovery"])
 @pytest.mark.promise("requeued-behind")
-def test_a_job_that_is_requeued_is_placed_behind_those_that_wait(one: Connection, end: str) -> None:
+def test_a_job_that_is_requeued_is_placed_behind_waiting_jobs(one: Connection, end: str) -> None:
     (pk,) = running(one)
     (waiting,) = add(one, 1)
     if end == "recovery":

@@ -24,7 +24,11 @@ from tests.support.waiting import run
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
-TARGETS = [("queue", "mail"), ("task", "shop.tasks.sync"), ("all", "")]
+SYNC = "shop.tasks.sync"
+TARGETS = [
+    ("queue", "mail"), ("task", SYNC), ("all", ""), ("group", "acme"), ("limit_key", "crm/acme"),
+    ("argument", f"{SYNC} kwargs.tenant=acme & co"),
+]  # fmt: skip
 REFUSALS = TypeError, ValueError, DataError, CommandError
 
 
@@ -61,7 +65,7 @@ def by_command(client: Client, kind: str, name: str, author: str = "", **options
         "reason": lambda value: ["--reason", value],
     }
     more = [word for option, value in options.items() for word in words[option](value)]
-    given = ["--everything"] if kind == "all" else [f"--{kind}", name]
+    given = ["--everything"] if kind == "all" else [f"--{kind}".replace("_", "-"), name]
     call_command("pgqueue", "pause", *given, "--author", author, "--quiet", *more)
 
 
@@ -120,12 +124,23 @@ def test_each_pause_is_resumed_alone_and_one_that_has_ended_is_none(ends: Callab
 # -- what is refused, and what Python, SQL, the command and the page say; "": it cannot be given there
 
 PATH = "task must be a task or its path"
+AN_ARGUMENT = "Enter a task and an argument that is not redacted"
 A_QUEUE, A_TASK = "Enter the name of a queue", "Enter the path of a task, such as shop.tasks.sync."
 FUTURE = "Enter a time in the future, within 100 years."
 PAST, SOON, FAR = timezone.now() - HOUR, timezone.now() + HOUR, datetime(9000, 1, 1, tzinfo=UTC)
 ZERO, LONG, NAIVE = timedelta(0), timedelta(40_000), datetime(2050, 1, 1)  # noqa: DTZ001
 BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
-    ("topic", "x", {}, ["", "kind 'topic' is not one of queue, task, all", "", "Select a valid choice."]),
+    (
+        "topic",
+        "x",
+        {},
+        [
+            "",
+            "kind 'topic' is not one of queue, task, all, group, limit_key, argument",
+            "",
+            "Select a valid choice.",
+        ],
+    ),
     (None, "", {}, ["", "kind NULL is not one of", "", ""]),
     ("all", "x", {}, ["", "has no name, but 'x' was given", "", "A pause of everything has no name."]),
     ("queue", "", {}, ["queue_name must be 1 to 100", "queue_name '' must be 1 to 100", "", A_QUEUE]),
@@ -133,6 +148,18 @@ BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     ("task", "sync", {}, [PATH, "task_path 'sync' is not the dotted path", PATH, A_TASK]),
     ("task", "a." + "b" * 254, {}, [PATH, "is not the dotted path", PATH, "at most 255"]),
     ("task", len, {}, [PATH, "", "", ""]),
+    ("group", "", {}, ["takes 1 to 200", "has 1 to 200 characters", "takes 1 to 200", "Enter the key."]),
+    (
+        "limit_key",
+        "x" * 201,
+        {},
+        ["takes 1 to 200", "has 1 to 200 characters, not 201", "takes 1 to 200", ""],
+    ),
+    ("argument", SYNC, {}, ["takes a text such as", "is no argument", "takes a text such as", AN_ARGUMENT]),
+    ("argument", "sync kwargs.a=1", {}, ["with the path", "is not the dotted path", "", AN_ARGUMENT]),
+    ("argument", f"{SYNC} kwargs.a.b=1", {}, ["such as", "is no argument", "", AN_ARGUMENT]),
+    ("argument", f"{SYNC} kwargs.password=1", {}, ["is redacted", "", "is redacted", AN_ARGUMENT]),
+    ("argument", f"{SYNC} args.0={'x' * 255}", {}, ["such as", "up to 255", "", "at most 255"]),
     ("all", "", {"until": PAST}, ["in the future", "is in the past", "in the future", FUTURE]),
     ("all", "", {"until": FAR}, ["100 years", "100 years ahead", "100 years", FUTURE]),
     ("all", "", {"until": NAIVE}, ["aware datetime", "", "", ""]),

@@ -6,14 +6,14 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from django_pgqueue.models import Job
 from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.unique_tasks import index
-from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
+from tests.support.jobs import add, cancel, claim, finish, live, sql, statuses, value
 from tests.support.sessions import Connect, Connection
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -183,9 +183,3 @@ def test_the_wait_for_a_unique_key_has_a_limit(own: str, applied: str) -> None:
             assert sql("SELECT current_setting('test.limit')") == applied
             assert sql("SHOW lock_timeout") == own
         transaction.set_rollback(True)
-
-
-def sql(query: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return cursor.fetchone()[0] if cursor.description else None

@@ -33,6 +33,7 @@ from django_pgqueue.models.job import Step
 from django_pgqueue.tasks.links import IN_BATCH
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
+from tests.support.jobs import sql
 from tests.support.waiting import run
 from tests.support.workers import fresh, run_due
 
@@ -44,14 +45,6 @@ HOUR = timedelta(hours=1)
 SPAN = timedelta(seconds=5400.5)
 WAITS = ["pending", "retry", "blocked"]
 OVER = ["done", "failed", "cancelled", "not kept"]
-
-
-def sql(query: str, *parameters: Any) -> Any:
-    """Return the first column of the first row."""
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters or None)
-        row = cursor.fetchone() if cursor.description else None
-    return row and row[0]
 
 
 def become(job: Job, state: str) -> None:

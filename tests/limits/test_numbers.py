@@ -7,15 +7,27 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import DataError, connection, transaction
 from django.test import Client
 
-from django_pgqueue import Concurrency, RateLimit, reset_limit, set_limit
+from django_pgqueue import (
+    Concurrency,
+    RateLimit,
+    RateLimiter,
+    ShardsFailed,
+    on_shards,
+    pause,
+    reset_limit,
+    resume,
+    set_limit,
+)
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.models import Limit
+from django_pgqueue.models import Limit, Pause
 from tests.admin.helpers import url
 from tests.app import limit_tasks as tasks
+from tests.support.databases import sharded
 
 pytestmark = pytest.mark.django_db
 
@@ -309,3 +321,142 @@ def test_the_target_of_a_limit(level: Level, kind: str, given: Any, name: str) -
 def test_a_limit_has_one_target() -> None:
     with pytest.raises(TypeError, match="exactly one of"):
         set_limit(name="a", queue="mail", concurrency=1)
+
+
+# --- A change on all shards: a commit in each, and the error names the shards that did not answer
+
+
+BOTH = ["default", "other"]
+
+
+@pytest.mark.django_db(databases=BOTH)
+def test_each_shard_commits_for_itself() -> None:
+    with sharded():
+        paused = on_shards(pause, queue="mail", author="ann")
+        assert {alias: row.pk for alias, row in paused.items()} == {
+            alias: Pause.objects.using(alias).get().pk for alias in BOTH
+        }
+        on_shards(set_limit, name="crm", rate_limit=RateLimit(5, per=1))
+        assert [Limit.objects.using(alias).get(pk="crm").rate for alias in BOTH] == [5, 5]
+        assert on_shards(resume, queue="mail") == {"default": True, "other": True}
+        assert on_shards(resume, queue="mail") == {"default": False, "other": False}
+
+
+@pytest.mark.django_db(databases=BOTH)
+def test_the_error_names_the_shards_and_repeating_is_harmless() -> None:
+    with sharded("down", "silent"):
+        for _ in range(2):
+            with pytest.raises(ShardsFailed, match="The database down did not answer: ") as found:
+                on_shards(pause, queue="mail")
+            assert [*found.value.done] == BOTH
+            assert [*found.value.failed] == ["down", "silent"]
+        assert [Pause.objects.using(alias).count() for alias in BOTH] == [1, 1]
+
+
+@pytest.mark.django_db(databases=BOTH)
+def test_a_bad_value_is_the_error_of_the_change() -> None:
+    with sharded(), pytest.raises(ValueError, match="queue"):
+        on_shards(pause, queue="mail\0")
+
+
+# --- Application code takes starts of a rate
+
+
+#: Take starts of a name and a key, and return the seconds until they are allowed if they are not.
+Take = Callable[..., float]
+
+
+def taken(name: Any, key: Any = "", n: Any = 1) -> float:
+    limiter = RateLimiter(name, key, using="default")
+    return 0.0 if limiter.take(n) else limiter.seconds_until(n)
+
+
+def awaited(name: Any, key: Any = "", n: Any = 1) -> float:
+    async def take() -> float:
+        limiter = RateLimiter(name, key)
+        return 0.0 if await limiter.atake(n) else await limiter.aseconds_until(n)
+
+    return async_to_sync(take)()
+
+
+def taken_by_sql(name: Any, key: Any = "", n: Any = 1, only_look: bool = False) -> float:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)", [name, key, n, only_look])
+        return float(cursor.fetchone()[0])
+
+
+def look(name: str, key: str, n: int) -> float:
+    return RateLimiter(name, key).seconds_until(n)
+
+
+def look_in_sql(name: str, key: str, n: int) -> float:
+    return taken_by_sql(name, key, n, True)
+
+
+@pytest.fixture
+def crm(db: None) -> None:
+    set_limit(name="crm", rate_limit=RateLimit(6, per=60, burst=3))
+    set_limit(name="slots", concurrency=3)
+
+
+@pytest.mark.usefixtures("crm")
+@pytest.mark.parametrize("take", [taken, awaited, taken_by_sql])
+@pytest.mark.promise("take")
+def test_starts_are_taken_until_the_burst_is_used(take: Take) -> None:
+    for n, low, high in [(2, 0, 0), (2, 9, 10), (1, 0, 0), (1, 9, 10.001)]:
+        assert low <= take("crm", "acme", n) <= high
+    assert take("crm", "7", 3) == 0, "each key has a rate of its own"
+
+
+@pytest.mark.usefixtures("crm")
+@pytest.mark.parametrize("ask", [look, look_in_sql])
+def test_who_only_looks_takes_nothing(ask: Take) -> None:
+    assert [ask("crm", "acme", 3) for _ in range(3)] == [0.0] * 3
+    assert RateLimiter("crm", "acme").take(2)
+    assert 9 < ask("crm", "acme", 2) <= 10.001
+
+
+@pytest.mark.usefixtures("crm")
+@pytest.mark.promise("take-rollback")
+def test_starts_that_a_transaction_takes_are_given_back_by_its_rollback() -> None:
+    with transaction.atomic():
+        assert RateLimiter("crm").take(3)
+        assert not RateLimiter("crm").take(3)
+        transaction.set_rollback(True)
+    assert RateLimiter("crm").take(3)
+
+
+@pytest.mark.usefixtures("crm")
+def test_the_name_of_a_task_is_that_of_its_rate_and_a_number_is_a_key() -> None:
+    limiter = RateLimiter(tasks.quick, 7)
+    assert (limiter.name, limiter.key) == ("quick", "7")
+
+
+NAME = "name of a rate must"
+KEY = "key of a rate must"
+COUNT = "whole number of at least 1"
+
+
+@pytest.mark.usefixtures("crm")
+@pytest.mark.parametrize(
+    ("take", "given", "words"),
+    [
+        *[(take, given, words) for take in (taken, taken_by_sql) for given, words in [
+            (("none",), "there is no rate 'none': set it with"),
+            (("slots",), "there is no rate 'slots'"),
+            (("crm", "", 4), "never allowed at once, because its burst is 3"),
+        ]],
+        *[(taken, ("crm", "", n), COUNT) for n in (0, -1, True, 1.5, 2**31)],
+        (taken_by_sql, ("crm", "", 0), "must be at least 1, not 0"),
+        (taken_by_sql, ("crm", "", None), "must be at least 1, not NULL"),
+        *[(taken, (name,), NAME) for name in ("", "a/b", "*", "queue:mail")],
+        (taken_by_sql, ("a/b",), "must not contain a slash"),
+        (taken_by_sql, ("*",), "must begin with the name of a limit"),
+        *[(taken, ("crm", key), KEY) for key in ("x" * 200, "\0", None, True)],
+        (taken_by_sql, ("crm", None), "must not be NULL"),
+        (taken_by_sql, ("crm", "x" * 200), "has 204 characters"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_with_the_reason(take: Take, given: Any, words: str) -> None:
+    with pytest.raises(ValueError if take is taken else DataError, match=words):
+        take(*given)

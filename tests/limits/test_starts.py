@@ -65,7 +65,7 @@ SCRIPTS = {
     "a burst starts, and the next one is the alarm clock of the line":
         "rate 6/60/3; add abcdef; claim abc; moved 3; pending d; blocked ef; due d 9 10; claim; moved 0;"
         "clock 10; claim d; pending e; blocked f; due e 9 10",
-    "those who run long do not hold up the rate":
+    "long jobs do not hold up the rate":
         "rate 6/60/1; add abcd; claim a; clock 10; claim b; clock 10; claim c; clock 10; claim d;"
         "running abcd",
     **{
@@ -141,7 +141,7 @@ def one(connect: Connect) -> Connection:
 @pytest.mark.promise("sql-limits")
 @pytest.mark.promise("rate-clock", case="a clock that steps back blocks nobody for longer than a burst")
 @pytest.mark.promise("rate-change", case="a lower rate holds at once")
-@pytest.mark.promise("rate-long-jobs", case="those who run long do not hold up the rate")
+@pytest.mark.promise("rate-long-jobs", case="long jobs do not hold up the rate")
 @pytest.mark.promise("rate-retry", case="a job that comes back waits for the rate like any other")
 @pytest.mark.promise("rate-order", case="a job with a higher priority is the next one")
 @pytest.mark.promise("limit-cancel-old", case="a newer job replaces older ones")

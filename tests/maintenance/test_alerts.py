@@ -66,7 +66,7 @@ def told(*kinds: str, after: timedelta = timedelta(minutes=1)) -> list[tuple[str
 
 
 @pytest.mark.promise("alert-at-most-once")
-def test_a_problem_is_told_once_when_it_comes_and_once_when_it_is_over() -> None:
+def test_a_problem_is_reported_once_when_it_comes_and_once_when_it_has_ended() -> None:
     worker = WorkerFactory.create()
     assert told() == []
     job = JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(minutes=6))
@@ -173,7 +173,7 @@ def test_a_muted_group_is_told_when_it_changes(one: Connection) -> None:
 
 
 @pytest.mark.promise("alert-old-failures")
-def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
+def test_after_a_long_pause_old_failures_are_not_reported(one: Connection) -> None:
     told()
     RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(hours=2))
     note(one)
@@ -203,7 +203,7 @@ def _look() -> list[str]:
 
 
 @pytest.mark.promise("alert-once")
-def test_of_two_supervisors_that_look_at_once_one_tells_that_it_is_over(connect: Connect) -> None:
+def test_of_two_supervisors_that_look_at_once_one_reports_that_it_has_ended(connect: Connect) -> None:
     """Both would find the problem gone for long enough, before one of them has deleted it."""
     long_ago = timezone.now() - timedelta(hours=1)
     WorkerFactory.create()

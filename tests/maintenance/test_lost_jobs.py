@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -22,7 +21,7 @@ from django_pgqueue.maintenance.recovery import (
 )
 from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.postgres.session import Session
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.waiting import until
@@ -32,13 +31,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 TWICE = "The task must not run twice."
 LIMIT = "Its process has died 3 times while it ran, which is the limit."
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    session = connect("default")
-    yield session
-    session.close()
 
 
 @pytest.fixture(autouse=True)

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from importlib.util import find_spec
+from threading import Event, Thread
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
+import psycopg
 import pytest
 
 from django_pgqueue import reset_limit
+from django_pgqueue.checks.doctor import examine
+from django_pgqueue.maintenance import reindex
 from django_pgqueue.maintenance import rounds as rounds_module
 from django_pgqueue.maintenance.limits import DeclaredLimits
+from django_pgqueue.maintenance.reindex import ReindexRounds, bloated_indexes, rebuild
 from django_pgqueue.maintenance.rounds import Rounds, sweep
-from django_pgqueue.models import JobStat, Limit, StatRollup
+from django_pgqueue.models import Job, JobStat, Limit, StatRollup
 from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.tasks import paths
+from django_pgqueue.testing import run_jobs
 from tests.app import limit_tasks
 from tests.support.figures import count, counted, forget, roll_up
 from tests.support.flows import after, members, open_batch, outcome, status
 from tests.support.jobs import add, value
 from tests.support.sessions import Connect, Connection, start
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def session(transactional_db: None) -> Iterator[Session]:
-    with closing(connect_session("default")) as session:
-        yield session
 
 
 @pytest.mark.promise("flow-repair")
@@ -266,3 +265,149 @@ def test_a_limit_that_another_worker_declares_meanwhile_stays(
     withdrawing.result()
     moved = Limit.objects.get()
     assert (moved.declared_concurrency, moved.declared_by) == (3, "tests.app.new")
+
+
+# --- The duty that rebuilds indexes
+
+
+JOBS = 20_000
+CLAIM = "pgqueue_job_claim"
+_FILL = """
+    INSERT INTO pgqueue_job_live (task_path, max_attempts, on_lost, run_after)
+    SELECT 'tests.app.tasks.noop', 5, 'rerun', clock_timestamp() - number * interval '1 s'
+    FROM generate_series(1, %s) AS number
+"""
+
+
+@pytest.fixture(autouse=True)
+def _small_indexes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reindex, "INDEX_BYTES", 200_000)
+
+
+@pytest.fixture
+def bloated(session: Session, one: Connection) -> None:
+    """A backlog came and went, and vacuum has removed its rows."""
+    one.execute(_FILL, (JOBS,))
+    one.execute("UPDATE pgqueue_job_live SET priority = 1")
+    one.execute("DELETE FROM pgqueue_job_live")
+    one.execute("VACUUM ANALYZE pgqueue_job_live")
+    # Before PostgreSQL 15, another process counts, and it is late.
+    live = "SELECT pg_stat_get_live_tuples('pgqueue_job_live'::regclass)"
+    until(lambda: value(one, live) == 0, what="the count of live rows")
+
+
+def size(one: Connection, name: str = CLAIM) -> int:
+    return int(value(one, "SELECT pg_relation_size(%s::regclass)", name))
+
+
+def invalid(one: Connection) -> list[str]:
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid AND indrelid = %s::regclass"
+    return [name for (name,) in one.execute(query, ("pgqueue_job_live",)).fetchall()]
+
+
+def complaints() -> str:
+    [indexes] = [each for each in examine("default") if each.code == "indexes"]
+    return "\n".join(each.text for each in indexes.complaints)
+
+
+@pytest.mark.usefixtures("bloated")
+def test_a_bloated_index_shrinks_while_jobs_run(session: Session, one: Connection) -> None:
+    before = size(one)
+    assert before > 2 * reindex.INDEX_BYTES
+    assert f"{CLAIM} has " in complaints()
+    ran, ended = 0, Event()
+
+    def work() -> None:
+        rebuild(session, rebuilt)
+        ended.set()
+
+    rebuilt: dict[str, float] = {}
+    thread = Thread(target=work)
+    thread.start()
+    while not ended.is_set() or not ran:
+        add(one)
+        ran += len(run_jobs())
+    thread.join()
+    assert {CLAIM, "pgqueue_job_live_pkey"} <= {*rebuilt}
+    assert size(one) < before / 10
+    assert complaints() == ""
+    assert (invalid(one), Job.objects.count()) == ([], ran)
+    assert rebuild(session, {}) == [], "nothing is left to do"
+
+
+@pytest.mark.usefixtures("bloated")
+def test_what_an_interrupted_rebuild_has_left_goes_first(
+    session: Session, one: Connection, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT count(*) FROM pgqueue_job_live")
+    one.execute("SET lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        one.execute(f"REINDEX INDEX CONCURRENTLY {CLAIM}")
+    assert invalid(one) == [f"{CLAIM}_ccnew"]
+    assert f"{CLAIM}_ccnew is invalid: a REINDEX that was interrupted has left it." in complaints()
+    reader.execute("ROLLBACK")
+    with caplog.at_level("INFO", "django_pgqueue"):
+        assert CLAIM in rebuild(session, {})
+    dropped, rebuilt = (caplog.text.index(text) for text in (f"dropped {CLAIM}_ccnew", f"rebuilt {CLAIM} in"))
+    assert dropped < rebuilt
+    assert invalid(one) == []
+
+
+@pytest.mark.usefixtures("bloated")
+def test_an_old_transaction_ends_the_attempt_and_nothing_is_left(
+    session: Session, one: Connection, connect: Connect, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(reindex._BOUNDS, "lock_timeout", "300")
+    reader = connect()
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT count(*) FROM pgqueue_job_live")
+    rebuilt: dict[str, float] = {}
+    with pytest.raises(psycopg.errors.LockNotAvailable):  # the leftover waits for the same transaction
+        rebuild(session, rebuilt)
+    assert "was not rebuilt, which is tried again in a day" in caplog.text
+    reader.execute("ROLLBACK")
+    rebuild(session, rebuilt)
+    assert invalid(one) == []
+
+
+@pytest.mark.usefixtures("bloated")
+def test_only_one_supervisor_rebuilds(session: Session, one: Connection) -> None:
+    one.execute(reindex._LOCK_SQL)
+    assert rebuild(session, {}) == []
+    one.execute("SELECT pg_advisory_unlock_all()")
+    tried = monotonic()
+    assert CLAIM not in rebuild(session, {CLAIM: tried}), "it was rebuilt today"
+    session.pooled = True
+    assert rebuild(session, {}) == []
+
+
+@pytest.mark.usefixtures("bloated")
+def test_a_role_that_may_not_rebuild(session: Session, one: Connection) -> None:
+    assert {index.may_rebuild for index in bloated_indexes(session)} == {True}
+    before = size(one)
+    session.connection.execute("SET ROLE pg_monitor")
+    assert {index.may_rebuild for index in bloated_indexes(session)} == {False}
+    assert reindex._next(session, {}) is None
+    assert size(one) == before
+
+
+def test_the_duty_is_off_by_default(session: Session, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, float]] = []
+    monkeypatch.setattr(reindex, "rebuild", lambda _session, rebuilt: calls.append(rebuilt))
+
+    def run(rounds: ReindexRounds, *times: float) -> int:
+        for time in times:
+            rounds.run(time)
+            if rounds._thread is not None:
+                rounds._thread.join()
+        return len(calls)
+
+    assert run(ReindexRounds("default"), 1.0, 1e6, 2e6) == 0
+    settings.PGQUEUE = {"REINDEX": True}
+    rounds = ReindexRounds("default")
+    assert run(rounds, 1.0, 2.0) == 0, "not at the start"
+    assert run(rounds, 3_602.0, 3_603.0) == 1
+    assert rounds.next_round >= 3_602.0 + reindex.EVERY / 2

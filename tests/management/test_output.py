@@ -471,7 +471,7 @@ def test_json_is_one_document_whose_keys_are_on_the_page(
     well = [Examination("clock", "Clock", note="the clocks differ by 0.1 ms")]
     monkeypatch.setattr(operating, "examine", lambda _alias: well)
     with_json = {name for name, each in _parser.found().items() if each.has_json or name == "schedules"}
-    assert {*_parser.found()} - with_json == {"metrics", "roles", "run-here", "top"}
+    assert {*_parser.found()} - with_json == {"metrics", "roles", "run-here", "tenants", "top"}
     more = {
         "why": "903", "drain-worker": "71", "cancel": "904", "pause": "--queue mail",
         "resume": "--queue mail", "retry": "--status failed --yes", "run-now": "--queue mail",

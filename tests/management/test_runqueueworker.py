@@ -25,7 +25,7 @@ from django_pgqueue.management import _reload
 from django_pgqueue.management._parser import USAGE
 from django_pgqueue.management._reload import RELOAD, SourceFiles, parent_since, run_reloader, watch
 from django_pgqueue.management.commands import runqueueworker
-from django_pgqueue.management.commands.runqueueworker import admin_urls, banner
+from django_pgqueue.management.commands.runqueueworker import Server, admin_urls, banner
 from django_pgqueue.models import Job
 from django_pgqueue.worker.options import WorkerOptions
 from tests.admin import sites
@@ -38,13 +38,16 @@ def here() -> None:
     """One that is found."""
 
 
-SERVER: Any = SimpleNamespace(
-    host="db.example.com", port=5433, dbname="shop", server_version=170_002, user="ann", password="secret"
-)
+SERVER = Server("shop", "db.example.com", 5433, 170_002)
 
 
 def shown(*, checked: bool = True, list_tasks: bool = False, **options: Any) -> str:
-    text = banner(WorkerOptions(**options), SERVER, checked=checked, list_tasks=list_tasks)
+    worker = WorkerOptions(**options)
+    return banner_of([worker], {worker.alias: SERVER}, checked=checked, list_tasks=list_tasks)
+
+
+def banner_of(*given: Any, checked: bool = True, list_tasks: bool = False) -> str:
+    text = banner(*given, checked=checked, list_tasks=list_tasks)
     return re.sub(r"(?<=django_pgqueue )[^)]*(?=, PostgreSQL)", "<versions>", text)
 
 
@@ -66,7 +69,16 @@ def test_what_runs_where_and_where_to_look(
     monkeypatch.setattr(runqueueworker, "declared_tasks", list)
     found["no tasks"] = shown()
     assert found == wording
-    assert not [text for text in found.values() if "secret" in text or "ann" in text]
+
+
+def test_the_shards_and_their_processes(monkeypatch: pytest.MonkeyPatch, wording: Any) -> None:
+    monkeypatch.setattr(runqueueworker, "declared_tasks", lambda: [here])
+    shards = [
+        WorkerOptions(alias="default"),
+        WorkerOptions(alias="s1", processes=3),
+        WorkerOptions(alias="s2"),
+    ]
+    assert banner_of(shards, {"default": SERVER, "s2": SERVER._replace(version=180_004)}) == wording
 
 
 def test_each_admin_site_that_shows_the_database() -> None:

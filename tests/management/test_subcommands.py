@@ -55,6 +55,7 @@ class Echo(SimpleNamespace):
     help = "Print the options"
     error: Exception | None = None
     has_json = False
+    shards = "one"
 
     arguments = (argument("--times", type=int, default=1),)
 

@@ -36,6 +36,7 @@ from django_pgqueue.monitoring.failures import GroupFigures
 from django_pgqueue.monitoring.spans import rates
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.tasks.progress import HAS_PROGRESS
+from tests.support.databases import sharded
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
 from .test_subcommands import run
@@ -84,19 +85,22 @@ def test_everything_at_once_on_a_pipe(wording: Any) -> None:
     assert re.sub(r" {2,}", "  ", re.sub(r"\b\d+ s\b", "<s>", text)) == wording
 
 
+def drawn(*args: Any) -> list[str]:
+    """Return the lines of a picture."""
+    lines = args[-1].render_lines(picture(*args))
+    return ["".join(part.text for part in line) for line in lines]
+
+
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("size", [(200, 60), (80, 24), (79, 24), (40, 12), (120, 33)])
 def test_a_picture_fits_every_screen(size: tuple[int, int]) -> None:
     rich = pytest.importorskip("rich.console")
     console = rich.Console(width=size[0], height=size[1], file=StringIO(), force_terminal=True)
-    found = look("default")
+    found = look(["default"])
     for key in "01234":
-        view = View()
+        view = View(["default"])
         view.press(key)
-        lines = [
-            "".join(part.text for part in line)
-            for line in console.render_lines(picture(found, found, view, console))
-        ]
+        lines = drawn(found, {**found.given}, view, console)
         assert len(lines) == size[1]
         assert max(map(len, lines)) <= size[0]
         assert lines[-1].startswith("q quit  p pause")
@@ -120,7 +124,7 @@ def test_rows_are_shared_among_the_panes() -> None:
 
 
 def test_keys() -> None:
-    view = View()
+    view = View(["default"])
     assert view.press("3")
     assert view.press("s")
     assert (view.pane, view.sorts["running"]) == ("running", "newest")
@@ -128,14 +132,14 @@ def test_keys() -> None:
     assert [view.press("s") and view.sorts["queues"] for _ in range(4)] == ["ready", "rate", "name", "age"]
     assert view.press("p")
     assert "p go on" in view.help
-    assert not any(view.press(key) for key in ("", "x", "9", "²"))
+    assert not any(view.press(key) for key in ("", "x", "9", "²", "d"))
 
 
 @pytest.mark.usefixtures("busy")
 def test_each_order_shows_the_same_rows() -> None:
-    found = look("default")
+    found = look(["default"]).given.values()
     for pane in PANES.values():
-        rows = [sorted(pane.cells(found, order)) for order in pane.sorts]
+        rows = [sorted(pane.table([*found], order, ["default"]).rows) for order in pane.sorts]
         assert all(each == rows[0] for each in rows)
         assert rows[0]
 
@@ -160,7 +164,7 @@ def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("busy")
 def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num_queries: Any) -> None:
     with django_assert_max_num_queries(64) as captured:
-        look("default")
+        look(["default"])
     savepoints = ("SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT")
     sent = [query["sql"] for query in captured.captured_queries]
     queries = [sql for sql in sent if not sql.startswith(savepoints)]
@@ -168,6 +172,44 @@ def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num
     assert limits[0]
     assert limits.count(False) <= 12
     assert limits.count(True) >= 8
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_shards_share_a_screen_and_one_that_is_down_is_no_zero() -> None:
+    rich = pytest.importorskip("rich.console")
+    console = rich.Console(width=150, height=50, file=StringIO(), force_terminal=True)
+    JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(hours=1))
+    WorkerFactory.create(host="app-1", pid=7, slots=4)
+    WorkerFactory.build(host="app-2", pid=8, slots=3).save(using="other")
+    for number in range(2):
+        JobFactory.build(pk=number + 5, running=True, worker=99, queue_name="mail").save(using="other")
+    with sharded("down"):
+        names = ["default", "other", "down"]
+        found, view = look(names), View(names)
+        text = "\n".join(re.sub(r"  +", " ", line) for line in drawn(found, {}, view, console))
+        assert (*found.given,) == ("default", "other")
+        for line in (
+            "pgqueue top: default, other, down, ", "The database down did not answer: ",
+            "default: 1 problem: ", "other: ", "Ready: 1, oldest 1 h", "of 7 slots", "mail default 1 1 h",
+            "mail other 0 ", "app-1:7 default running", "app-2:8 other running", " other other:6 ",
+            "d shard: all",
+        ):  # fmt: skip
+            assert line in text
+        assert "down" not in text.partition("Ready:")[2]
+
+        view.press("d")
+        view.press("d")
+        lines = drawn(found, {}, view, console)
+        assert lines[0].startswith("pgqueue top: other, ")
+        assert "of 3 slots" in "\n".join(lines)
+        assert "default" not in "\n".join(lines[:-1])
+        view.press("d")
+        lines = drawn(found, {}, view, console)
+        assert lines[1].startswith("The database down did not answer: ")
+        assert "Ready" not in "\n".join(lines)  # nothing is known of it
+        assert "app-2:8" in "\n".join(drawn(found, {"down": found.given["other"]}, view, console))  # its last
+        view.press("d")
+        assert view.shard == ""
 
 
 @pytest.mark.django_db
@@ -178,7 +220,7 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(top, "rates", gone)
     monkeypatch.setattr(connection, "close", lambda: None)
     with pytest.raises(
-        CommandError, match="'default' cannot be read: server closed the connection unexpectedly"
+        CommandError, match="database default did not answer: server closed the connection unexpectedly"
     ):
         run("top")
 
@@ -262,7 +304,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
             cursor.execute(kill, [ours])
         connection.close()
         person.presses("p")
-        person.sees("cannot be read")
+        person.sees("did not answer")
         person.presses("r")
         person.sees("Healthy: 1 worker")
         if end == "SIGTERM":
@@ -278,16 +320,40 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
     assert (termios.tcgetattr(person.master), signal.getsignal(signal.SIGTERM)) == before
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_shard_that_hangs_delays_neither_the_others_nor_the_keys(terminal: tuple[Person, Any]) -> None:
+    pytest.importorskip("rich")
+    person, stdout = terminal
+    WorkerFactory.create(host="app-1", pid=7)
+    WorkerFactory.build(host="app-2", pid=8).save(using="other")
+
+    def script(person: Person) -> None:
+        person.sees("The database silent did not answer: it took longer than 2 s.")
+        person.sees("Healthy: default, other")
+        person.sees("app-1:7")
+        person.sees("app-2:8")
+        person.presses("rdd")
+        person.sees("pgqueue top: other")
+        person.presses("q")
+
+    person.script = script
+    person.start()
+    with sharded("silent"):
+        call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
+    person.join(30)
+    assert person.failure is None
+
+
 def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(CommandError, match=r"This needs Rich\. Install it, or the extra `top`\."):
-        top.run({"database": "default", "once": False, "stdout": OutputWrapper(terminal[1])})
+        top.run({"shards": ["default"], "once": False, "stdout": OutputWrapper(terminal[1])})
 
 
 def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     rich = pytest.importorskip("rich.console")
 
-    def broken(_: str) -> Any:
+    def broken(_: Any) -> Any:
         raise ZeroDivisionError
 
     monkeypatch.setattr(top, "look", broken)
@@ -295,7 +361,7 @@ def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "stdin", nothing)
         monkeypatch.setattr(os, "get_terminal_size", lambda _: (80, 24))
         with pytest.raises(ZeroDivisionError):
-            top.watch("default", 1, rich.Console(file=out))
+            top.watch(["default"], 1, rich.Console(file=out))
 
 
 # --- metrics

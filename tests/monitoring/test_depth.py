@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.monitoring.depth import Depth, Flow, capped, deploys, depth_series, depths, flows
 from django_pgqueue.monitoring.spans import DAY, HOUR
 from django_pgqueue.postgres import fetch_rows
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory, ago
 from tests.support.figures import count, forget
 from tests.support.jobs import value
 from tests.support.limits import add_many
@@ -21,10 +19,6 @@ from tests.support.plans import fill
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 def test_depth_and_age() -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring.depth import depth_series
 from django_pgqueue.monitoring.queues import one_queue, queue_figures
 from django_pgqueue.monitoring.spans import (
     DAY,
@@ -22,21 +21,19 @@ from django_pgqueue.monitoring.spans import (
     SPANS,
     WEEK,
     TimeSpan,
+    between,
     breakdown,
     series,
     totals,
     trends,
 )
 from django_pgqueue.monitoring.states import StateCount, shared_counts, state_counts
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from django_pgqueue.postgres.clock import server_now
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.figures import count, roll_up
 from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
@@ -70,6 +67,35 @@ def test_a_chart_and_a_table_count_everything_once(
     assert tasks[0].ran(0.95) == pytest.approx(1.0, abs=0.1)
     assert tasks[0].run_seconds == pytest.approx(8.0)
     assert len(breakdown("default", span, "task", most=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("back", "length", "points"), [(300, 120, 8), (300, 115, 8), (95, 200, 7), (9e3, 600, 10)]
+)
+def test_a_chart_from_one_time_to_another_has_what_a_table_has(
+    one: Connection, back: float, length: float, points: int
+) -> None:
+    """Each step from the first to the last one, which may be a part of a step."""
+    now = server_now("default")
+    start = now - timedelta(minutes=back)
+    span = between("x", start, min(start + timedelta(minutes=length), now), now)
+    end = span.end
+    assert isinstance(end, datetime)
+    end = min(end, now)
+    ago = [back - length + 15, back - 1, back - length / 2, back + 120, 0]
+    count(one, [minutes for minutes in ago if minutes >= 0], 3)
+    counted, found = depth_series("default", span), series("default", span)
+    assert [point.start for point in found] == [point.start for point in counted]
+    assert found[0].start <= start < found[1].start
+    assert points <= len(found) <= points + 2
+    assert found[-1].start < end
+    assert sum(point.seconds for point in found) == pytest.approx(
+        (end - found[0].start).total_seconds(), abs=60
+    )
+    roll_up(one)
+    found = series("default", span)
+    [row] = breakdown("default", span, "queue")
+    assert sum(point.done for point in found) == row.done > 0
 
 
 def test_a_chart_of_nothing_has_points_and_no_percentiles() -> None:
@@ -130,17 +156,17 @@ def test_the_figures_of_each_queue() -> None:
     assert mail.hour is not None
     assert (mail.hour.done, mail.hour.failed, mail.hour.retried) == (5, 1, 2)
     assert (sum(mail.trend.done), sum(mail.trend.failed), len(mail.trend.done)) == (5, 3, 12)
-    assert mail.needs_workers
+    assert mail.depth.needs_workers
     assert by_name["failures"].failed.day == 2
     assert by_name["ran"].hour is None
     assert by_name["unused"].oldest is None
-    assert not by_name["unused"].needs_workers
+    assert not by_name["unused"].depth.needs_workers
     alone = one_queue("default", "mail")
     assert alone is not None
     assert (alone.depth.ready, alone.depth.running, alone.lost) == (1, 2, 1)
     nothing = one_queue("default", "never heard of")
     assert nothing is not None
-    assert not nothing.needs_workers
+    assert not nothing.depth.needs_workers
 
 
 # -- how many jobs are in each state, and that all viewers share one count

@@ -24,14 +24,10 @@ from django_pgqueue.postgres.session import connect as open_session
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
 from tests.support import schedules
-from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.figures import classes
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
-
-
-def ago(**time: float) -> Any:
-    return timezone.now() - timedelta(**time)
 
 
 def test_the_crew() -> None:

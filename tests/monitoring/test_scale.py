@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import DataError, connection
 from django.test import RequestFactory, override_settings
 from django.utils import timezone
+from prometheus_client import generate_latest
 
 from django_pgqueue import pause, views
+from django_pgqueue.metrics import registry
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.monitoring.workers import scale_hint
 from tests.management.test_subcommands import run
 from tests.support import schedules
-from tests.support.factories import JobFactory, JobStatFactory
+from tests.support.databases import sharded
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 from tests.test_metrics import scrape
 
 pytestmark = pytest.mark.django_db
@@ -94,3 +101,64 @@ def test_every_surface_says_the_same() -> None:
     assert views.scale(RequestFactory().get("/")).status_code == 401
     found = scrape("default")
     assert found["pgqueue_wanted_slots", "default", "mail"] == 4.5
+
+
+# --- What monitoring systems read of several shards
+
+
+BOTH = ["default", "other"]
+
+
+@pytest.fixture
+def some_are_down() -> Iterator[None]:
+    with sharded("down", "silent"):
+        for alias in BOTH:
+            Worker.objects.using(alias).bulk_create([WorkerFactory.build(id=5, host=alias, pid=7)])
+            Job.objects.using(alias).bulk_create([JobFactory.build(id=1, queue_name="mail")])
+        yield
+
+
+def look(view: Any, address: str = "/") -> Any:
+    request = RequestFactory().get(address)
+    request.user = User(is_staff=True, is_superuser=True)
+    return view(request)
+
+
+@pytest.mark.django_db(databases=BOTH)
+@pytest.mark.usefixtures("some_are_down")
+def test_a_shard_that_is_down_is_unhealthy() -> None:
+    began = monotonic()
+    response = look(views.health)
+    assert monotonic() - began < 4
+    lines = response.content.decode().splitlines()
+    assert response.status_code == 503
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["default", "healthy"],
+        ["down", "unhealthy"],
+        ["other", "healthy"],
+        ["silent", "unhealthy"],
+    ]
+    assert look(views.health, "/?database=other").status_code == 200
+
+
+@pytest.mark.django_db(databases=BOTH)
+@pytest.mark.usefixtures("some_are_down")
+def test_metrics_have_no_figures_of_a_shard_that_is_down() -> None:
+    began = monotonic()
+    text = generate_latest(registry()).decode()
+    assert monotonic() - began < 4
+    for alias, is_up in (("default", 1), ("other", 1), ("down", 0), ("silent", 0)):
+        assert f'pgqueue_up{{database="{alias}"}} {is_up}.0' in text
+        ready = f'pgqueue_jobs{{database="{alias}",queue="mail",state="ready"}}'
+        assert (ready in text) == bool(is_up)
+
+
+@pytest.mark.django_db(databases=BOTH)
+@pytest.mark.usefixtures("some_are_down")
+def test_the_hint_for_autoscalers_is_of_all_shards_that_answer() -> None:
+    document = json.loads(look(views.scale).content)
+    assert [(row["queue_name"], row["ready"]) for row in document["queues"]] == [("mail", 2)]
+    assert "down" in document["unanswered"]
+    assert "silent" in document["unanswered"]
+    one = json.loads(look(views.scale, "/?database=other").content)
+    assert ([row["ready"] for row in one["queues"]], "unanswered" in one) == ([1], False)

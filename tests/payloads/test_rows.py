@@ -99,7 +99,7 @@ def refused(**values: Any) -> str:
 
 
 @pytest.mark.promise("payload-key")
-def test_the_key_tells_whose_job_it_is(order: Order) -> None:
+def test_the_key_names_whose_job_it_is(order: Order) -> None:
     other = enqueue(noop)
     message = refused(job_id=other.pk, order=order)
     problem = "it is a job of tests.app.tasks.noop"

@@ -14,6 +14,7 @@ from django_pgqueue.testing import run_jobs, run_maintenance, travel
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import send
 from tests.support.factories import QueueFactory
+from tests.support.jobs import next_id
 
 pytestmark = pytest.mark.django_db
 
@@ -32,13 +33,6 @@ def restore(order: Order, *keys: int) -> None:
         for key in keys:
             cursor.execute("INSERT INTO receipts_receipt VALUES (%s, 'a@b.c', %s)", [key, order.pk])
         cursor.execute("SET LOCAL session_replication_role = origin")
-
-
-def next_id() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
-        (found,) = cursor.fetchone()
-    return int(found)
 
 
 def noted() -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -23,12 +22,6 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 RECIPROCAL = "SELECT 1 / %s"
-
-
-@pytest.fixture
-def session(transactional_db: None) -> Iterator[Session]:
-    with closing(connect("default")) as session:
-        yield session
 
 
 def prepared(session: Session) -> list[tuple[str, int, int]]:

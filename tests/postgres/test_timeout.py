@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import pytest
-from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db import OperationalError, ProgrammingError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
 
 from django_pgqueue.models import Queue
 from django_pgqueue.postgres import fetch_value
+from django_pgqueue.postgres.ask import ask_all
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit, within
+from tests.support.databases import sharded
 from tests.support.factories import QueueFactory
 
 pytestmark = pytest.mark.django_db
@@ -98,3 +102,71 @@ def test_the_limit_of_a_page_that_fails_is_over() -> None:
         raise OperationalError
     assert limit() == "0"
     assert connection.execute_wrappers == []
+
+
+# --- Several databases are asked side by side, and one that does not answer costs the others nothing
+
+
+BOTH = ["default", "other"]
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_those_that_do_not_answer_are_named_in_time() -> None:
+    with sharded("down", "silent"):
+        began = monotonic()
+        answers = ask_all([*BOTH, "down", "silent"], lambda alias: Queue.objects.using(alias).count())
+        assert monotonic() - began < 20  # the silent one never answers
+        assert answers.given == {"default": 0, "other": 0}
+        assert [*answers.failed] == ["down", "silent"]
+        assert "refused" in answers.failed["down"]
+        assert answers.failed["silent"] == "it took longer than 2 s"
+        assert "The database down did not answer: connection " in str(answers)
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_a_slow_statement_is_no_answer() -> None:
+    def ask(alias: str) -> str:
+        return str(fetch_value(alias, "SELECT pg_sleep(%s)", 30 if alias == "other" else 0))
+
+    began = monotonic()
+    answers = ask_all(BOTH, ask, seconds=0.5)
+    assert ([*answers.given], [*answers.failed]) == (["default"], ["other"])
+    assert monotonic() - began < 5
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_reading_changes_nothing_and_what_is_kept_is_committed() -> None:
+    ask_all(BOTH, lambda alias: Queue.objects.using(alias).create(name="read"))
+    ask_all(BOTH, lambda alias: Queue.objects.using(alias).create(name="kept"), keep=True)
+    assert {alias: [*Queue.objects.using(alias).values_list("pk", flat=True)] for alias in BOTH} == {
+        "default": ["kept"],
+        "other": ["kept"],
+    }
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_the_threads_speak_the_language_of_the_caller_and_leave_no_connection() -> None:
+    def sessions(alias: str) -> int:
+        return int(fetch_value(alias, "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"))
+
+    before = sessions("default")
+    with translation.override("de"):
+        assert set(ask_all(BOTH, lambda _: translation.get_language()).given.values()) == {"de"}
+    ask_all(BOTH, sessions)
+    for alias in BOTH:
+        connections[alias].close()
+    assert sessions("default") <= before
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_an_error_of_the_code_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        ask_all(BOTH, lambda _: 1 // 0)
+
+
+@pytest.mark.django_db(databases=BOTH, transaction=True)
+def test_within_a_transaction_its_rows_are_seen() -> None:
+    with transaction.atomic(using="other"):
+        Queue.objects.using("other").create(name="mail")
+        found = ask_all(BOTH, lambda alias: Queue.objects.using(alias).count())
+        assert found.given == {"default": 0, "other": 1}

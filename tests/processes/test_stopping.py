@@ -41,6 +41,7 @@ def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) 
     draining()
     Entry.objects.create(key="go")
     assert command.wait() == 0, command.log
+    assert "Stopped: all started jobs have finished." in command.log
     assert fresh(running).status == "done"
     assert set(rest.values_list("status", "attempts")) == {("pending", 0)}
     assert not Worker.objects.exists()
@@ -70,6 +71,7 @@ def test_a_second_signal_ends_the_grace_and_costs_no_attempt(start: Start, conne
     assert re.search(rf"Stopping: waiting up to 600 s for {named}\. Send the signal again to", command.log)
     assert re.search(rf"Stopping now\. {named} will be requeued and start over later\.", command.log)
     assert "did not finish within the grace" in command.log
+    assert "Stopped: interrupted 1 running job." in command.log
 
 
 def test_a_worker_that_cannot_notice_the_end_of_its_grace_is_killed_with_its_programs(start: Start) -> None:
@@ -81,6 +83,7 @@ def test_a_worker_that_cannot_notice_the_end_of_its_grace_is_killed_with_its_pro
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
     assert "did not stop within the grace" in command.log
+    assert "Stopped: interrupted 1 running job." in command.log
     assert not is_alive(worker.pid)
     gone(program)
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)

@@ -214,8 +214,8 @@ def test_imports_inside_functions_have_a_reason() -> None:
 # --- Size
 
 #: A commit that needs more raises a number here, with its reason in the same line.
-MOST_FILES = 216  # of Python, with migrations; the last one for the doctor
-MOST_LINES = 42_200  # with docstrings, comments and blank lines; the last 800 for the doctor and hints
+MOST_FILES = 227  # of Python, with migrations; the last eleven for shards, the relay and tenants
+MOST_LINES = 45_420  # with docstrings; the last 3,300 for shards, their lists and charts, the relay, tenants
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 
 #: A module of fewer lines belongs in the only module that imports it.

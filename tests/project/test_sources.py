@@ -9,9 +9,18 @@ processes whose clocks are wrong. For each place that may, there is a reason.
 from __future__ import annotations
 
 import ast
+import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
 
 from .test_layers import PACKAGE, ROOT, modules, trees
 
@@ -135,3 +144,98 @@ def reads(tree: ast.Module) -> Iterator[int]:
         needs = 1 if name in _NEEDS_NONE else 2 if name == "strftime" else 99
         if arguments.get(id(node), 0) < needs:
             yield node.lineno
+
+
+# --- Texts are plain American English
+
+
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text())["word"]
+KINDS = {".css", ".html", ".js", ".py", ".sql", ".txt"}
+
+
+def texts(part: str) -> Iterator[Path]:
+    """Yield the files of the pages or of the package."""
+    if part == "pages":
+        yield from (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    else:
+        files = (path for path in (ROOT / PACKAGE).rglob("*") if path.suffix in KINDS)
+        yield from (path for path in files if not {"dagre", "uplot"} & set(path.parts))
+
+
+@pytest.mark.parametrize("part", ["pages", "package"])
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word["instead"].split(":")[0].split(",")[0])
+def test_texts_avoid(word: dict[str, str | int], part: str) -> None:
+    pattern = re.compile(str(word["pattern"]), re.MULTILINE)
+    found = [
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0].strip()}"
+        for path in sorted(texts(part))
+        for text in [path.read_text()]
+        for match in pattern.finditer(text)
+    ]
+    assert len(found) <= int(word.get(part, 0)), f"Write {word['instead']}:\n" + "\n".join(found)
+
+
+# --- The types of the public interface, under ``mypy --strict`` and pyright
+
+
+CASES = ROOT / "tests" / "typing"
+GOOD, BAD = CASES / "good_cases.py", CASES / "bad_cases.py"
+
+Complaints = dict[int, list[str]]
+
+
+def mypy(path: Path) -> Complaints:
+    """Return mypy's messages for each line of a file."""
+    output = run("mypy", "--strict", "--no-error-summary", "--hide-error-context", str(path))
+    found: Complaints = {}
+    for line in output.splitlines():
+        match = re.fullmatch(rf".*{path.name}:(\d+): error: (.*)", line)
+        if match:
+            found.setdefault(int(match[1]), []).append(match[2])
+        else:
+            assert ": error:" not in line or "/typing/" not in line, line
+    return found
+
+
+def pyright(path: Path) -> Complaints:
+    """Return pyright's messages for each line of a file."""
+    report = json.loads(run("pyright", "--outputjson", "--pythonpath", sys.executable, str(path)))
+    assert report["summary"]["filesAnalyzed"] == 1
+    found: Complaints = {}
+    for each in report["generalDiagnostics"]:
+        if each["severity"] == "error":
+            found.setdefault(each["range"]["start"]["line"] + 1, []).append(each["message"])
+    return found
+
+
+def run(tool: str, *options: str) -> str:
+    """Return the output of a type checker. Fail if it, or Django's types for it, are not installed."""
+    missing = [name for name in (tool, "mypy_django_plugin") if importlib.util.find_spec(name) is None]
+    assert not missing, f"type checks need {', '.join(missing)}"
+    done = subprocess.run(
+        [sys.executable, "-m", tool, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif("CI_TYPES" not in os.environ, reason="tox run -e types checks the types")
+@pytest.mark.parametrize("tool", [mypy, pyright])
+def test_good_cases_are_accepted(tool: Callable[[Path], Complaints]) -> None:
+    assert tool(GOOD) == {}
+
+
+@pytest.mark.skipif("CI_TYPES" not in os.environ, reason="tox run -e types checks the types")
+@pytest.mark.parametrize("tool", [mypy, pyright])
+def test_bad_cases_are_refused_line_by_line(tool: Callable[[Path], Complaints]) -> None:
+    lines = enumerate(BAD.read_text().splitlines(), start=1)
+    expected = {number: line.strip() for number, line in lines if line.endswith("# refused")}
+    found = tool(BAD)
+    assert [line for number, line in expected.items() if number not in found] == []
+    assert {number: messages for number, messages in found.items() if number not in expected} == {}
+    assert len(expected) > 60

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection, Sessions
 
 
 @pytest.fixture
-def one(connect: Connect) -> Connection:
+def one(transactional_db: None, sessions: Sessions) -> Iterator[Connection]:
     """Comes first. Its statements stay in a transaction until the test ends it."""
-    return connect()
+    with sessions.lend(autocommit=False) as session:
+        yield session
 
 
 @pytest.fixture
-def other(connect: Connect) -> Connection:
+def other(transactional_db: None, sessions: Sessions) -> Iterator[Connection]:
     """Comes second, and commits each statement."""
-    return connect(autocommit=True)
+    with sessions.lend(autocommit=True) as session:
+        yield session

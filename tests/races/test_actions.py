@@ -191,12 +191,6 @@ def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(other: Connecti
 
 
 @pytest.fixture
-def root(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("root"))
-    return client
-
-
-@pytest.fixture
 def worker(connect: Connect) -> Connection:
     """The session of a worker that starts. Its transaction stays open."""
     return connect()
@@ -221,16 +215,18 @@ def meanwhile(worker: Connection, client: Client, address: str, data: dict[str, 
 
 
 def test_back_to_what_is_declared_means_the_declaration_that_is_being_written(
-    root: Client, worker: Connection
+    admin_client: Client, worker: Connection
 ) -> None:
     schedules.declare("nightly", jitter=schedules.SHORT)
     declare_priority(worker, 9)
-    meanwhile(worker, root, url("restore", "nightly", model="schedule"), {"confirmed": "1"})
+    meanwhile(worker, admin_client, url("restore", "nightly", model="schedule"), {"confirmed": "1"})
     schedule = Schedule.objects.get()
     assert (schedule.jitter, schedule.priority, schedule.overridden) == (schedules.NONE, 9, [])
 
 
-def test_an_edit_leaves_alone_what_a_new_declaration_changes(root: Client, worker: Connection) -> None:
+def test_an_edit_leaves_alone_what_a_new_declaration_changes(
+    admin_client: Client, worker: Connection
+) -> None:
     schedule = schedules.declare("nightly")
     declare_priority(worker, 9)
     sent = {
@@ -238,18 +234,18 @@ def test_an_edit_leaves_alone_what_a_new_declaration_changes(root: Client, worke
         "cron": "30 4 * * *", "timezone": "UTC", "jitter": "0", "catch_up": "latest", "catch_up_limit": "100",
         "overlap": "allow",
     }  # fmt: skip
-    meanwhile(worker, root, url("change", "nightly", model="schedule"), sent)
+    meanwhile(worker, admin_client, url("change", "nightly", model="schedule"), sent)
     schedule.refresh_from_db()
     assert (schedule.cron, schedule.priority) == ("30 4 * * *", 9)
     assert schedule.overridden == ["cron", "every"]
 
 
-def test_a_schedule_that_is_being_retired_does_not_run(root: Client, worker: Connection) -> None:
+def test_a_schedule_that_is_being_retired_does_not_run(admin_client: Client, worker: Connection) -> None:
     schedules.declare("nightly")
     worker.execute("UPDATE pgqueue_schedule SET retired_at = now()")
     address, data = url("enqueue", "nightly", model="schedule"), {"confirmed": "1"}
-    response = meanwhile(worker, root, address, data)
+    response = meanwhile(worker, admin_client, address, data)
     assert response["Location"] == url("change", "nightly", model="schedule")
     assert not Job.objects.exists()
-    message, level = post(root, address, **data)
+    message, level = post(admin_client, address, **data)
     assert (message.startswith("No job is enqueued: "), level) == (True, "warning")

@@ -24,7 +24,7 @@ from tests.support.flows import (
     reason,
     status,
 )
-from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
+from tests.support.jobs import add, cancel, claim, edit, finish, retry, running, value
 from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -152,14 +152,6 @@ def test_what_waits_starts_or_is_cancelled_whoever_comes_first(
 
 
 # -- jobs
-
-
-def running(connection: Connection, count: int = 1) -> list[int]:
-    """Jobs that worker 1 has claimed under lease 1."""
-    jobs = add(connection, count)
-    assert [row.id for row in claim(connection)] == jobs
-    connection.commit()
-    return jobs
 
 
 def attached(connection: Connection, parents: list[int], if_failed: str = "hold") -> int:

@@ -88,28 +88,38 @@ def test_two_retries_at_once_bring_a_job_back_once(one: Connection, other: Conne
 # -- statistics
 
 
-def test_a_minute_that_a_worker_adds_to_is_left_for_later(one: Connection, other: Connection) -> None:
-    count(other, [5, 6], 1)
-    count(one, [5], 2)
+@pytest.fixture
+def at(other: Connection) -> str:
+    """The time of a test. All that it counts is in the same minutes, though one may begin while it runs."""
+    return str(value(other, "SELECT now()::text"))
+
+
+def test_a_minute_that_a_worker_adds_to_is_left_for_later(
+    one: Connection, other: Connection, at: str
+) -> None:
+    count(other, [5, 6], 1, at=at)
+    count(one, [5], 2, at=at)
     assert start(other, roll_up).result() == 1, "it waits for no row that the worker has locked"
     one.commit()
     assert roll_up(other) == 1
     assert set(counted(other).values()) == {(4, 4)}
 
 
-def test_a_worker_that_meets_a_minute_in_upkeep_makes_another_row(one: Connection, other: Connection) -> None:
-    count(other, [5], 1)
+def test_a_worker_that_meets_a_minute_in_upkeep_makes_another_row(
+    one: Connection, other: Connection, at: str
+) -> None:
+    count(other, [5], 1, at=at)
     assert roll_up(one) == 1
-    behind(one, other, count, [5], 2)
+    behind(one, other, count, [5], 2, at=at)
     assert set(counted(other).values()) == {(3, 3)}
     assert roll_up(other) == 1
     assert set(counted(other).values()) == {(3, 3)}
 
 
-def test_upkeep_that_fails_leaves_everything_as_it_was(one: Connection, other: Connection) -> None:
-    count(other, [5], 1)
+def test_upkeep_that_fails_leaves_everything_as_it_was(one: Connection, other: Connection, at: str) -> None:
+    count(other, [5], 1, at=at)
     assert roll_up(one) == 1
-    behind(one, other, count, [5], 2, end="rollback")
+    behind(one, other, count, [5], 2, at=at, end="rollback")
     assert set(counted(other).values()) == {(3, 3)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
+from tests.support.jobs import add, cancel, claim, finish, live, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,13 +29,6 @@ def put_aside(connection: Connection, jobs: Sequence[int]) -> list[int]:
 
 def unpause(connection: Connection) -> int | None:
     return value(connection, "SELECT _pgqueue_unpause(100)")  # type: ignore[no-any-return]
-
-
-def running(connection: Connection, count: int = 1) -> list[int]:
-    add(connection, count)
-    jobs = [row.id for row in claim(connection, count)]
-    connection.commit()
-    return jobs
 
 
 def is_due(connection: Connection, job: int) -> bool:

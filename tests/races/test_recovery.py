@@ -10,19 +10,11 @@ import pytest
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration, requeue_strangers
-from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
+from tests.support.jobs import add, cancel, claim, finish, live, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
-
-
-def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:
-    """Return jobs that a worker has claimed, committed."""
-    add(connection, count)
-    jobs = [row.id for row in claim(connection, count, worker=worker, lease=lease)]
-    connection.commit()
-    return jobs
 
 
 def recover(connection: Connection, worker: int = 1) -> int:

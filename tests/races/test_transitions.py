@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from tests.support.jobs import Range, add, cancel, claim, edit, finish, over, retry, statuses, value
+from tests.support.jobs import Range, add, cancel, claim, edit, finish, over, retry, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -227,14 +227,6 @@ def test_two_transitions_of_a_job(one: Connection, other: Connection, name: str)
 
 
 # -- races of several jobs, or with a third step
-
-
-def running(connection: Connection, count: int = 1) -> list[int]:
-    """Jobs that worker 1 has claimed under lease 1."""
-    add(connection, count)
-    jobs = [row.id for row in claim(connection, count)]
-    connection.commit()
-    return jobs
 
 
 def test_a_worker_hears_of_a_cancel_that_has_waited_for_its_claim(one: Connection, other: Connection) -> None:

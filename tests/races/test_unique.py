@@ -129,6 +129,7 @@ def test_a_sweep_leaves_a_window_that_is_being_renewed(one: Connection, other: C
         day = timedelta(days=1)
         parameters = {
             "statistics": day, "runs": day, "groups": 10, "batch": 10, "crash_limit": 3, "keep_errors": 20,
+            "received": day,
         }  # fmt: skip
         row = other.execute(rounds._SWEEP_SQL, parameters).fetchone()
         assert row is not None

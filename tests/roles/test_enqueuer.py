@@ -32,12 +32,13 @@ HARMLESS = {
     "they compute from their arguments, and read no table": {
         "_pgqueue_add_histograms", "_pgqueue_append", "_pgqueue_allowed_silence", "_pgqueue_channel",
         "_pgqueue_enqueue_only", "_pgqueue_fingerprint",
-        "_pgqueue_key_problem", "_pgqueue_limit_name", "_pgqueue_limit_problem",
-        "_pgqueue_lock_key", "_pgqueue_next_start",
-        "_pgqueue_options_problem", "_pgqueue_problem", "_pgqueue_random", "_pgqueue_searched",
-        "_pgqueue_shelf",
+        "_pgqueue_is_paused_by", "_pgqueue_key_problem", "_pgqueue_limit_name", "_pgqueue_limit_problem",
+        "_pgqueue_lock_key", "_pgqueue_next_start", "_pgqueue_of_tenant",
+        "_pgqueue_options_problem", "_pgqueue_pause_reason", "_pgqueue_problem", "_pgqueue_random",
+        "_pgqueue_searched", "_pgqueue_shelf",
         "_pgqueue_starts_left",
     },
+    "it says whose jobs the role itself may see": {"pgqueue_tenant"},
     "it writes settings of this transaction": {"_pgqueue_wake_once"},
     "it reads the catalogs, which everybody may read": {"_pgqueue_payload_paths"},
     "it does nothing for a role that may not": {"_pgqueue_count_depth", "_pgqueue_note_failures"},
@@ -169,9 +170,13 @@ def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
     assert connect().execute(query, (installed.web,)).fetchall() == [
         ("_pgqueue_enqueue", False, True, True),
         ("_pgqueue_enqueue_many", False, True, True),
+        ("_pgqueue_receive", False, True, True),
         ("_pgqueue_rotate", False, False, True),
+        ("_pgqueue_shard", False, True, True),
+        ("_pgqueue_take_back", False, True, True),
         ("pgqueue_enqueue", False, True, True),
         ("pgqueue_result", False, True, True),
+        ("pgqueue_tenant", True, True, True),
     ]
 
 

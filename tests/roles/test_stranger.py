@@ -71,7 +71,7 @@ def test_no_notification_harms_a_worker_or_its_jobs(stranger: Connection, settin
         until(lambda: [fresh(job).status for job in jobs] == ["cancelled", "cancelled"])
 
 
-DUTIES = ["alerts", "batches", "edges", "failures", "kept", "lines", "recover", "ring", "schedules",
+DUTIES = ["alerts", "batches", "depth", "edges", "failures", "kept", "lines", "recover", "ring", "schedules",
           "statistics", "unpause"]  # fmt: skip
 
 

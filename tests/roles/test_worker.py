@@ -33,8 +33,9 @@ from tests.support.workers import fresh, run_due
 
 from .conftest import PASSWORD, Login, Roles, outcomes
 
-#: It makes triggers on a table, which only its owner may do: migrations call it.
-BY_OWNERS = {"_pgqueue_attach_payload"}
+#: The first makes triggers on a table, which only its owner may do: migrations call it. The other
+#: sets a sequence.
+BY_OWNERS = {"_pgqueue_attach_payload", "_pgqueue_name_shard"}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

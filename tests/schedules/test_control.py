@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,6 @@ from django.utils import timezone
 from django_pgqueue.explanation import schedules as words
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules.fire import NEXT_LOOK, Firing
 from django_pgqueue.worker.options import WorkerOptions
@@ -120,12 +117,6 @@ def test_another_database() -> None:
 def firing(monkeypatch: pytest.MonkeyPatch) -> Firing:
     monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
     return Firing()
-
-
-@pytest.fixture
-def session(transactional_db: None) -> Iterator[Session]:
-    with closing(connect_session("default")) as session:
-        yield session
 
 
 def seconds_to_next_look(one: Connection) -> float | None:

@@ -14,18 +14,11 @@ from django.db import DataError, IntegrityError, ProgrammingError, connection, t
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, JobProgress
 from tests.app.tasks import noop
-from tests.support.jobs import add, claim
+from tests.support.jobs import add, claim, sql
 from tests.support.sessions import Connection
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
-
-
-def sql(query: str, *parameters: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters or None)
-        row = cursor.fetchone() if cursor.description else None
-    return row and row[0]
 
 
 def enqueued(arguments: str) -> Job:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
+from django_pgqueue import conf
 from django_pgqueue.models import Job, Worker
 from tests.app.apps import CONSTANTS
 from tests.support.fork_server import Forked, fork_command
@@ -201,7 +202,8 @@ def databases() -> dict[str, dict[str, Any]]:
     names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
     return {
         alias: {name: connections[alias].settings_dict[name] for name in names}
-        for alias in ("default", "other")
+        for alias in dict.fromkeys(("default", "other", *conf.current().shards))
+        if alias in connections.settings
     }
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import pkgutil
 import re
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from django.core.management import call_command
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
+from django.test.utils import override_settings
 
 import django_pgqueue.migrations
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile, read_sql
@@ -25,6 +31,7 @@ from .sessions import open_raw
 
 __all__ = [
     "alias",
+    "any_alias",
     "database_settings",
     "definition",
     "fresh_database",
@@ -33,6 +40,7 @@ __all__ = [
     "on_tables_in_use",
     "operations",
     "roles",
+    "sharded",
     "sql_files",
 ]
 
@@ -148,3 +156,43 @@ def on_tables_in_use() -> Iterator[RunSQLFile]:
     for operation in operations():
         if isinstance(operation, RunSQLFile) and operation.reverse.startswith(("DROP INDEX", "DROP TRIGGER")):
             yield operation
+
+
+# --- Shards that do not answer, beside those of the tests
+
+
+def any_alias() -> AbstractContextManager[Any]:
+    """Let a test case connect to aliases that it has not declared, also in threads."""
+    connect = BaseDatabaseWrapper.ensure_connection
+    connect = inspect.getclosurevars(connect).nonlocals.get("real_ensure_connection", connect)
+    return patch.object(BaseDatabaseWrapper, "ensure_connection", connect)
+
+
+@contextmanager
+def sharded(*more: str, **settings: Any) -> Iterator[None]:
+    """Let `default` and `other` be shards, and more: "down" refuses connections, and "silent" accepts them
+    and never answers.
+    """
+    with socket.socket() as closed, socket.socket() as silent:
+        closed.bind(("127.0.0.1", 0))
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        ports = {"down": closed.getsockname()[1], "silent": silent.getsockname()[1]}
+        for alias in more:
+            address = {"HOST": "127.0.0.1", "PORT": ports[alias]}
+            connections.settings[alias] = {**connections.settings["other"], **address}
+        try:
+            with (
+                any_alias(),
+                override_settings(PGQUEUE={"SHARDS": ["default", "other", *more], **settings}),
+            ):
+                yield
+        finally:
+            silent.close()  # which lets go of the threads that wait for an answer
+            for thread in threading.enumerate():
+                if thread.name.startswith("pgqueue-ask-"):
+                    thread.join(60)
+            for alias in more:
+                connections[alias].close()
+                del connections[alias]
+                del connections.settings[alias]

@@ -50,7 +50,8 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/supervisor/test_heartbeat.py::test_a_lost_session_is_replaced_and_listens",
     ],
     "it is about prepared statements": [
-        "tests/plans/test_prepared.py",
+        "tests/plans/test_statements.py::test_plans_that_were_made_on_an_empty_table",
+        "tests/plans/test_statements.py::test_workers_and_supervisors_plan_anew",
         "tests/postgres/test_liveness.py",
         "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",

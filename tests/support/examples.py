@@ -42,6 +42,7 @@ BLOCK = re.compile(
 )
 #: The language of a file, and how its comments look, by its suffix, or by its name if it has none.
 LANGUAGES = {
+    ".env": ("sh", "# %s"),
     ".html": ("html+django", "{# %s #}"),
     ".json": ("json", ""),  # has no comments: an example has caption=""
     ".py": ("python", "# %s"),

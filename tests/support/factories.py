@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django_pgqueue.jobs.claim import Claimed
@@ -16,6 +17,7 @@ __all__ = [
     "QueueFactory",
     "ScheduleFactory",
     "WorkerFactory",
+    "ago",
     "claimed",
 ]
 
@@ -37,6 +39,11 @@ class ScheduleFactory(factories.ScheduleFactory):
     """A schedule that someone has made in the admin."""
 
     task_path = "tests.app.tasks.noop"
+
+
+def ago(**duration: float) -> datetime:
+    """Return a time in the past."""
+    return datetime.now(UTC) - timedelta(**duration)
 
 
 def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any) -> Claimed:

@@ -26,14 +26,19 @@ def count(
     *,
     queue: str = "default",
     task: str = "tests.app.tasks.noop",
+    at: str = "now",
 ) -> None:
-    """Add done attempts to minutes, as the flush of a worker does. Each waited 2 ms and ran 1 s."""
+    """Add done attempts to minutes, as the flush of a worker does. Each waited 2 ms and ran 1 s.
+
+    ``at``: the time from which the minutes count. Calls that must meet in one row share it, since
+    a minute may begin between them.
+    """
     # In one statement: no two of them become the same minute.
     query = (
-        "SELECT array_agg(date_trunc('minute', now() - ago * interval '1 minute')::text)"
+        "SELECT array_agg(date_trunc('minute', %s::timestamptz - ago * interval '1 minute')::text)"
         " FROM unnest(%s::float8[]) AS ago"
     )
-    minutes = value(connection, query, [float(ago) for ago in minutes_ago])
+    minutes = value(connection, query, at, [float(ago) for ago in minutes_ago])
     many = len(minutes)
     zeros = [0] * many
     waits = "{" + ",".join(map(str, classes(c1=done))) + "}"

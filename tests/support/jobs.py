@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from django.db import connection as django
+
 from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
 from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 
@@ -22,9 +24,12 @@ __all__ = [
     "edit",
     "finish",
     "live",
+    "next_id",
     "over",
     "retry",
     "rotate",
+    "running",
+    "sql",
     "statuses",
     "value",
 ]
@@ -47,6 +52,19 @@ def value(connection: Connection, query: str, *parameters: Any) -> Any:
     return None if row is None else row[0]
 
 
+def sql(query: str, *parameters: Any) -> Any:
+    """The same on the connection of Django, for any statement."""
+    with django.cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        row = cursor.fetchone() if cursor.description else None
+    return row and row[0]
+
+
+def next_id() -> int:
+    """Take the next id of a job."""
+    return int(sql("SELECT nextval('pgqueue_job_id_seq')"))
+
+
 def add(connection: Connection, count: int = 1, **options: Any) -> list[int]:
     """Enqueue with the function for plain SQL. `options` are its parameters."""
     given = {"task_path": "tests.app.tasks.noop", **options}
@@ -66,6 +84,14 @@ def claim(
 ) -> list[Claimed]:
     """Claim as a worker does. Return the rows, ordered by id."""
     return claim_and_ask(connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement)[0]
+
+
+def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:
+    """Return jobs that a worker has claimed, committed."""
+    add(connection, count)
+    jobs = [row.id for row in claim(connection, count, worker=worker, lease=lease)]
+    connection.commit()
+    return jobs
 
 
 def claim_and_ask(

@@ -10,7 +10,7 @@ from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.models.schedule import definition_of
 from django_pgqueue.schedules.fire import fire_due
 
-from .factories import ScheduleFactory
+from .factories import ScheduleFactory, ago
 from .sessions import Connection
 
 __all__ = [
@@ -36,11 +36,6 @@ __all__ = [
 def minute() -> datetime:
     """Return the start of this minute."""
     return datetime.now(UTC).replace(second=0, microsecond=0)
-
-
-def ago(**duration: float) -> datetime:
-    """Return a time in the past."""
-    return datetime.now(UTC) - timedelta(**duration)
 
 
 def overdue(since: datetime | None = None, **columns: Any) -> Schedule:

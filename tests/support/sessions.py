@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -18,15 +18,21 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
+from django_pgqueue.postgres.session import Session
+from django_pgqueue.postgres.session import connect as connect_session
+
 from .waiting import DEADLINE, until
 
 __all__ = [
     "Background",
     "Connect",
     "Connection",
+    "Sessions",
     "behind",
     "connect",
     "one",
+    "session",
+    "sessions",
     "settled_server",
     "start",
     "who_waits_for",
@@ -57,6 +63,13 @@ class Connect(Protocol):
 
 
 @pytest.fixture
+def session(transactional_db: None) -> Iterator[Session]:
+    """A session as workers and supervisors open it."""
+    with closing(connect_session("default")) as session:
+        yield session
+
+
+@pytest.fixture
 def connect(transactional_db: None) -> Iterator[Connect]:
     """Open connections in addition to Django's. They are closed, and so rolled back, before tables are
     flushed.
@@ -71,19 +84,62 @@ def connect(transactional_db: None) -> Iterator[Connect]:
         yield open_one
 
 
+_AS_NEW = (
+    "CLOSE ALL", "UNLISTEN *", "RESET SESSION AUTHORIZATION", "RESET ALL", "SELECT pg_advisory_unlock_all()",
+    "DISCARD TEMP", "DISCARD SEQUENCES",
+)  # fmt: skip
+
+
+class Sessions:
+    """Sessions that are lent to one test of a module after another.
+
+    In a new session, the server first compiles the functions of the queue, for longer than most tests take.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._idle: list[Connection] = []
+
+    @contextmanager
+    def lend(self, *, autocommit: bool) -> Iterator[Connection]:
+        """Yield a session in which nothing is left of another test. One that broke is not lent again."""
+        session = self._idle.pop() if self._idle else self._stack.enter_context(open_raw())
+        session.autocommit = autocommit
+        try:
+            yield session
+        finally:
+            try:
+                session.rollback()
+                session.autocommit = True
+                for statement in _AS_NEW:
+                    session.execute(statement)
+                self._idle.append(session)
+            except psycopg.Error:  # the test has closed it, or let the server end it
+                session.close()
+
+
+@pytest.fixture(scope="module")
+def sessions(django_db_setup: None) -> Iterator[Sessions]:
+    """The sessions of the tests of a module."""
+    with ExitStack() as stack:
+        yield Sessions(stack)
+
+
 @pytest.fixture
-def one(request: pytest.FixtureRequest) -> Connection:
+def one(request: pytest.FixtureRequest) -> Iterator[Connection]:
     """The connection of the test itself, whose statements are rolled back; or, in a test with
     ``transaction=True``, another one that commits each of them.
     """
     mark = request.node.get_closest_marker("django_db")
     if mark is not None and mark.kwargs.get("transaction"):
-        other: Connection = request.getfixturevalue("connect")(autocommit=True)
-        return other
+        request.getfixturevalue("transactional_db")
+        with request.getfixturevalue("sessions").lend(autocommit=True) as other:
+            yield other
+        return
     request.getfixturevalue("db")
     connections["default"].ensure_connection()
     own: Connection = connections["default"].connection
-    return own
+    yield own
 
 
 @pytest.fixture(scope="session")

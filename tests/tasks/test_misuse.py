@@ -6,6 +6,8 @@ import copy
 import inspect
 import pickle
 import re
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +22,7 @@ from celery.app.task import Task as CeleryTask
 from celery.canvas import Signature
 from celery.result import AsyncResult
 from celery.schedules import crontab
+from django.core.management import load_command_class
 from django.template import Context, Engine
 from django.utils.module_loading import import_string
 from procrastinate.jobs import Job as ProcrastinateJob
@@ -68,6 +71,9 @@ USED: dict[str, Any] = {
     "django_pgqueue.testing": django_pgqueue.testing,
 }  # fmt: skip
 
+#: Sections of what stands on a command line.
+ON_A_LINE = ("pgqueue", "pgqueue schedules")
+
 
 def answer(owner: str, word: str, value: Any = 1) -> str:
     """Return what the error for a word says."""
@@ -82,12 +88,29 @@ def answer(owner: str, word: str, value: Any = 1) -> str:
 
 
 def test_every_word_of_another_queue_names_ours() -> None:
-    assert misuse.words().keys() == {*CALLED, *USED}
-    for owner, words in misuse.words().items():
-        for word in words:
+    assert misuse.words().keys() == {*CALLED, *USED, *ON_A_LINE}
+    for owner in (*CALLED, *USED):
+        for word in misuse.words()[owner]:
             text = answer(owner, word)
             assert re.search(rf" has no ('{word}'|{word}=)\. (Write|Use) .+", text), (owner, word)
             assert not re.search(r"\{\w+\}", text), text
+
+
+def names_of(parser: ArgumentParser) -> Iterator[str]:
+    """Yield the options of a command, and its subcommands with theirs."""
+    yield from parser._option_string_actions
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from (name, *names_of(inner))
+
+
+def test_every_word_on_a_command_line_is_a_subcommand_or_an_option_of_ours() -> None:
+    commands = ("pgqueue", "runqueueworker")
+    known: set[str] = set()
+    for name in commands:
+        known.update(names_of(load_command_class("django_pgqueue", name).create_parser("manage.py", name)))
+    assert {ours for owner in ON_A_LINE for ours in misuse.words()[owner].values()} <= known
 
 
 SAMPLES: list[tuple[Any, ...]] = [
@@ -98,6 +121,7 @@ SAMPLES: list[tuple[Any, ...]] = [
     ("task", "autoretry_for", ValueError), ("task", "rate", "10/s"), ("Unique", "by", "order_id"),
     ("Concurrency", "max", 1), ("RateLimit", "period", 60), ("schedule", "minutes", 5),
     ("set_limit", "rate", "5/h"), ("RetryLater", "countdown", 60), ("a task", "delay"), ("a task", "retry"),
+    ("a task", "s"), ("a batch", "chord"), ("django_pgqueue", "chord"),
     ("a call", "delay"), ("a job", "get"), ("a job", "state"), ("a batch", "then"), ("a result", "revoke"),
     ("django_pgqueue", "shared_task"), ("django_pgqueue", "get_task_logger"),
     ("django_pgqueue.testing", "drain"),
@@ -230,7 +254,7 @@ def test_options_of_a_batch() -> None:
         TypeError, match=re.escape("Write enqueue(task.using(after=batch), ...) in the block.")
     ):
         Batch(on_complete=mail)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=re.escape("batch.add(calls)")):
+    with pytest.raises(TypeError, match=r"takes a string, not list\. Write: with .* batch\.add\("):
         Batch([mail.bind(1)])  # type: ignore[arg-type]
 
 

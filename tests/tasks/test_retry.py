@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue import CancelJob, JobExists, RetryLater, Snooze, Task, TaskTimeout, exceptions, task
 from django_pgqueue.backend import BadParameters
 from django_pgqueue.compat import TaskResult
-from django_pgqueue.exceptions import InvalidJSON, Suspended
+from django_pgqueue.exceptions import InvalidJSON, ShardsFailed, Suspended
 from django_pgqueue.tasks import retry
 
 
@@ -140,6 +140,7 @@ def test_a_base_of_zero_does_not_wait() -> None:
         (JobExists("taken", 5), "taken"),
         (Suspended("sleep", "nap", 5.0), None),
         (BadParameters("wrong", "right"), None),
+        (ShardsFailed("s1 did not answer", {"s0": 1}, {"s1": "refused"}), "s1 did not answer"),
     ],
 )
 def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | None) -> None:
@@ -151,7 +152,16 @@ def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | Non
 
 def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {"JobExists", "_Later", "RetryLater", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}
+    assert own == {
+        "JobExists",
+        "ShardsFailed",
+        "_Later",
+        "RetryLater",
+        "Snooze",
+        "CancelJob",
+        "Suspended",
+        "TaskTimeout",
+    }
 
 
 @pytest.mark.parametrize(

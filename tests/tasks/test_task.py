@@ -113,12 +113,12 @@ def test_every_public_name_is_there_and_listed() -> None:
     names = (
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
         "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
-        "aset_limit reset_limit areset_limit "
+        "aset_limit reset_limit areset_limit on_shards aon_shards ShardsFailed "
         "schedule JobExists Unique edit aedit pause apause resume aresume "
         "drain_worker adrain_worker run_now arun_now "
         "RateLimit RateLimiter step StepError EventTimeout LeaseLost JobFinished send_event "
         "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents JobList "
-        "chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
+        "shard_for chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
     # No module has the name of a public function.

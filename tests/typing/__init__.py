@@ -1,3 +1,3 @@
-"""Cases for type checkers, checked by ``tests/project/test_typing.py``. Nothing here is executed."""
+"""Cases for type checkers, checked by ``tests/project/test_sources.py``. Nothing here is executed."""
 
 from __future__ import annotations

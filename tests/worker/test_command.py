@@ -36,7 +36,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
 
     class FakeSupervisor:
         failure = "it cannot start"
-        interrupted_by = None
 
         def __init__(self, given: WorkerOptions, verbosity: int, notify: Callable[[str], None]) -> None:
             self.options = given
@@ -119,6 +118,24 @@ def test_the_database_is_the_named_one_else_the_one_where_jobs_go(
     assert raised.value.returncode == 2
 
 
+@pytest.mark.parametrize(("arguments", "expected"), [
+    (["--processes", "4"], {"default": 2, "other": 2}),
+    ([], {"default": 1, "other": 1}),
+    (["--processes", "4", "--databases", "other:3,default"], {"other": 3, "default": 1}),
+], ids=str)  # fmt: skip
+def test_the_shards_share_the_processes(
+    arguments: list[str], expected: dict[str, int], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[WorkerOptions] = []
+    settings.PGQUEUE = {"SHARDS": ["default", "other"]}
+    monkeypatch.setattr(runqueueworker.Command, "_supervise", lambda self, shards, show: found.extend(shards))
+    call_command("runqueueworker", *arguments, skip_checks=True)
+    assert {each.alias: each.processes for each in found} == expected
+    assert len(found) == 2
+    call_command("runqueueworker", *arguments[:2], database="other", skip_checks=True)
+    assert (found[2].alias, found[2].processes) == ("other", int(arguments[1]) if arguments else 1)
+
+
 def test_the_options_travel_to_the_processes() -> None:
     options = WorkerOptions(
         queues=("a", "b"), weights={"a": 3}, exclude_queues=("c",), max_memory=5, grace=1.5
@@ -138,6 +155,13 @@ def test_the_options_travel_to_the_processes() -> None:
         (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
         (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
         (["--reload", "--burst"], "cannot be used together"),
+        (["--databases", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+        (["--databases", "default:0"], "the weight of default must be a whole number from 1 to 1000"),
+        (["--databases", "other", "--database", "default"], "cannot be used together"),
+        (
+            ["--databases", "default,other", "--one-process"],
+            r"several shards \(default, other\), so name one of them with --database",
+        ),
         (["--schedules"], r"--schedules is for a burst\."),
         (["--max-rss", "5"], "Did you mean '--max-memory'"),
         (["--concurrency", "5"], "Did you mean '--threads'"),
@@ -275,7 +299,7 @@ class StoppedSupervisor(Supervisor):
 
     def run(self, check: Callable[[], None]) -> int:
         """Until the signal."""
-        self._signals.catch(self.number)
+        self.signals.catch(self.number)
         signal.raise_signal(self.number)
         return 0
 

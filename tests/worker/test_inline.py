@@ -110,15 +110,6 @@ def test_an_atomic_task_commits_or_rolls_back_with_its_report(worker: InlineWork
     assert tasks.SEEN == ["committed fine"]
 
 
-def test_unknown_and_expired_jobs_do_not_run(worker: InlineWorker) -> None:
-    unknown = enqueue(tasks.see, 1)
-    expired = enqueue(tasks.see, 2)
-    Job.objects.filter(pk=unknown.pk).update(task_path="tests.app.inline_tasks.gone")
-    Job.objects.filter(pk=expired.pk).update(expires_at=expired.enqueued_at)
-    assert run_all(worker) == ["unknown", "cancelled"]
-    assert tasks.SEEN == []
-
-
 @both
 def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
     job = enqueue(tasks.see, "task")

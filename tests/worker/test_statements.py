@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ from django_pgqueue.maintenance import rounds
 from django_pgqueue.maintenance.recovery import EndedProcess, recover
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres import session as session_module
-from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration
 from django_pgqueue.worker.started_jobs import StartedJobs
@@ -117,13 +117,6 @@ def test_an_idle_worker_sends_at_most_one_statement_a_second(
 ) -> None:
     rates = supervisor(monkeypatch, sent), process(monkeypatch, sent)
     assert sum(rates) <= 1.0, rates
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    session = connect("default")
-    yield session
-    session.close()
 
 
 def test_registering_beating_and_maintenance_are_sent_in_one_piece(

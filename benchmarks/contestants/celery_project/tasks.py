@@ -6,11 +6,12 @@ from typing import Any
 
 from celery import shared_task
 
+from benchmarks import marks
 from benchmarks.marks import mark
 from benchmarks.marks import stamp as stamp_start
 from benchmarks.models import Note
 
-__all__ = ["KINDS", "insert", "noop", "stamp"]
+__all__ = ["KINDS", "insert", "noop", "stamp", "wait"]
 
 
 @shared_task  # type: ignore[untyped-decorator]
@@ -33,4 +34,10 @@ def stamp(number: int) -> None:
     mark()
 
 
-KINDS: dict[str, Any] = {"noop": noop, "insert": insert, "stamp": stamp}
+@shared_task  # type: ignore[untyped-decorator]
+def wait() -> None:
+    """Wait as long as the benchmark says."""
+    marks.wait()
+
+
+KINDS: dict[str, Any] = {"noop": noop, "insert": insert, "stamp": stamp, "wait": wait}

@@ -1,4 +1,5 @@
-"""Actions on jobs: those of the list, the confirmation, and the way through many jobs in the background.
+"""Actions on jobs: the actions of the list, the confirmation, and the way through many jobs in the
+background.
 
 actions    the actions, each with its permission, its messages, and its effects on jobs in each state
 edit_form  the new values of an edit

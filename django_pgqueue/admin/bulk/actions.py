@@ -119,7 +119,7 @@ _STAY = {
 
 
 def _effects(stay: tuple[str, ...], acts: dict[str, Any], rest: dict[str, Any]) -> tuple[Effect, ...]:
-    """Return the effects on those kinds of jobs that ``_STAY``, on those that change, and on the rest."""
+    """Return the effects on the kinds of jobs that ``_STAY``, on jobs that change, and on the rest."""
     words = {**acts, **rest, **{kind: _STAY[kind] for kind in stay}}
     return tuple(Effect(kind, *_KINDS[kind], words[kind], kind in acts) for kind in words)
 
@@ -247,7 +247,7 @@ class Action:
     """The form on the confirmation page, which is then shown for a single job, too."""
 
     def message(self, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True) -> str:
-        """Return the message about the jobs that changed, and about those that were shown but did not.
+        """Return the message about the jobs that changed, and about shown jobs that did not.
 
         ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not
         change because this user may not run them again. ``whole``: whether all of them were reached.
@@ -278,7 +278,7 @@ def permitted(name: str, admin: DatabaseAdmin[Job], request: HttpRequest) -> lis
 
 
 def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Return those of the jobs that can have more time: not the history, where jobs have deadlines, too.
+    """Return the jobs that can have more time: not the history, where jobs have deadlines, too.
 
     They keep their keys, so that this waits for no task that holds the row of its own job.
     """

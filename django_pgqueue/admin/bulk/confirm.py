@@ -45,14 +45,16 @@ from ..display import filled, linked
 from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
+from ..shard_lists import PARTS
 from . import selection, task
 from .actions import ACTIONS, Action, Counted, Effect, permitted
 from .edit_form import EditForm
-from .selection import Shown, affected, bounds, count
+from .selection import Shown, affected, bounds, count, glance
 
 logger = get_logger(__name__)
 
 SALT = "django_pgqueue.admin.confirm"
+COUNT = "count"  # the button that asks to count all of them
 GROUP = "group"  # the field of the group of failures whose page has started the action, and shows again
 MOST_AT_ONCE = 500  # jobs that change in the request, each with an entry in its history
 SECONDS = 10.0  # for an action in the request
@@ -69,18 +71,26 @@ def act_on_many(
     """
     action = ACTIONS[name]
     meant = permitted(name, admin, request)
-    shown = _confirmed(request, name)
-    form = None if action.form is None else action.form(None if shown is None else request.POST)
-    if shown is None or (form is not None and not form.is_valid()):  # then the jobs are shown as they are now
-        shown, found = _look(admin, request, name, jobs, meant)
-        meant = [effect for effect, _count in found]
-        total = Counted.sum(each for _effect, each in found)
-        # A form asks for values, and beyond the bounds there may be more jobs.
-        if total.plural > 1 or (total.number and (form is not None or shown.oldest is not None)):
-            return _page(admin, request, shown, found, form, is_list=is_list)
-    elif shown.newest is not None and shown.meaning != _meaning(request):
+    shown, counts = _confirmed(request, name), COUNT in request.POST
+    given: Any = {"data": None if shown is None else request.POST}
+    if counts:  # what is filled in stays
+        given = {"initial": request.POST.dict()}
+    form = None if action.form is None else action.form(**given)
+    if shown is not None and shown.newest is not None and shown.meaning != _meaning(request):
         # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
         jobs = jobs.none()
+    if shown is None or counts or (form is not None and not form.is_valid()):
+        # The jobs are shown as they are now. The ones that were already shown are counted to the end.
+        shown, found = _look(admin, request, name, jobs, meant, shown if counts else None)
+        meant = [effect for effect, _count in found]
+        total = Counted.sum(each for _effect, each in found)
+        # A form asks for values, beyond the bounds there may be more jobs, and other shards have more.
+        is_part = getattr(request, PARTS, 1) > 1
+        asks = form is not None or shown.oldest is not None or is_part
+        if counts or total.plural > 1 or (total.number and asks):
+            return _page(admin, request, shown, found, form, is_list=is_list)
+        if is_part and shown.newest is not None:
+            return None  # what it is about is in other shards
     acting = [effect for effect in meant if effect.acts and effect.kind in shown.effects]
     if acting and _is_many(shown) and is_list and _is_served(admin):
         return _start(admin, request, action, shown, form)
@@ -102,16 +112,24 @@ def _meaning(request: HttpRequest) -> str:
 
 
 def _look(
-    admin: DatabaseAdmin[Job], request: HttpRequest, name: str, jobs: QuerySet[Job], meant: list[Effect]
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    name: str,
+    jobs: QuerySet[Job],
+    meant: list[Effect],
+    limits: Shown | None = None,
 ) -> tuple[Shown, list[tuple[Effect, Counted]]]:
-    """Count the jobs, and return the effects for which there are some."""
+    """Count the jobs, and return the effects for which there are some. ``limits``: the bounds that a page
+    has shown.
+    """
     status = request.GET.get("status", "")
     if status in Status.values:
         meant = [effect for effect in meant if status in effect.states]
     # Whether all jobs that match are selected, read as in Django's own form.
     across = bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
-    limits = bounds(on_shelves(status, admin.get_queryset(request)), across=across)
-    found = [pair for pair in zip(meant, count(jobs, limits, meant), strict=True) if pair[1].plural]
+    limits = limits or bounds(on_shelves(status, admin.get_queryset(request)), across=across)
+    counted_by = glance if across and COUNT not in request.POST else count
+    found = [pair for pair in zip(meant, counted_by(jobs, limits, meant), strict=True) if pair[1].plural]
     acting = [pair for pair in found if pair[0].acts]
     counted = Counted.sum(each for _effect, each in acting)
     shown = replace(
@@ -181,6 +199,7 @@ def _page(
         form=form,
         where=where,
         across=across,
+        may_count=across and not total.is_exact and COUNT not in request.POST,
         oldest=shown.oldest,
         window=formatting.number(selection.MOST_FINISHED),
     )

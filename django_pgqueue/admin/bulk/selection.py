@@ -5,30 +5,40 @@ jobs up to the newest one at the time of the count, and, among the finished jobs
 In both cases, a job that ended after the count does not count as over: the page did not show that it was
 done, so the user has not confirmed that it runs a second time.
 
+All jobs that match are counted twice, as a list is read: at first only as far as ``FIRST_LOOK`` allows, so
+that the page comes at once, and then, when its script or a button asks for it, up to ``MOST_COUNTED``.
+
 The bounds cannot exclude a job whose transaction had taken its id but was not committed at the time of the
 count.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
+from time import monotonic
+from typing import Any
 
-from django.db.models import QuerySet
+from django.core.exceptions import EmptyResultSet
+from django.db.models import Case, QuerySet, When
 from django.db.models.functions import Now
 
 from ...models import Job
+from ...postgres import fetch_rows
 from ...postgres.clock import server_now
-from ...postgres.timeout import within
+from ...postgres.timeout import time_limit, within
 from ..jobs.filters import LIVE_SHELF, on_shelves
 from .actions import Counted, Effect
 
 MOST_FINISHED = 60_000  # jobs
 MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "100,000+"
 SECONDS = 3.0  # for each statement that counts
+FIRST_LOOK = 0.04  # seconds, for all statements of the first count together
+FIRST_COUNTED = (100, 10_000)  # live jobs, and as many finished ones, as long as that time lasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +99,49 @@ def affected(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> lis
     return parts
 
 
+def glance(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[Counted]:
+    """Return the number of jobs for each effect, as far as it is found in ``FIRST_LOOK``: "?" for none."""
+    kind = Case(*(When(effect.condition, then=place) for place, effect in enumerate(meant)))
+    parts = [
+        part.order_by().annotate(pgqueue_kind=kind).values_list("pgqueue_kind")
+        for part in affected(jobs, limits, meant)
+    ]
+    until, found = monotonic() + FIRST_LOOK, [Counted(0, is_exact=False)] * len(meant)
+    with time_limit(jobs.db, SECONDS):  # of which the ones below are parts
+        for most in FIRST_COUNTED:
+            left = until - monotonic()
+            numbers = within(jobs.db, left, partial(_by_kind, parts, most)) if left > 0 else None
+            if numbers is None:
+                break
+            for is_over in (False, True):
+                places = [place for place, effect in enumerate(meant) if effect.is_finished == is_over]
+                is_exact = sum(numbers[place] for place in places) <= most
+                for place in places:
+                    found[place] = Counted(min(numbers[place], most), is_exact)
+            if all(each.is_exact for each in found):
+                break
+    return found
+
+
+def _by_kind(parts: Sequence[QuerySet[Any, Any]], most: int) -> Counter[int]:
+    """Return how many of the first jobs of the parts are of each kind. One more than ``most`` are read."""
+    first, *others = [part[: most + 1] for part in parts]
+    try:
+        query, alias = first.union(*others, all=True).query, first.db
+        statement, parameters = query.get_compiler(alias).as_sql()
+    except EmptyResultSet:  # the search cannot find anything
+        return Counter()
+    sql = f"SELECT kind, count(*) FROM ({statement}) AS found (kind) GROUP BY kind"  # noqa: S608 - from Django
+    return Counter(dict(fetch_rows(alias, sql, parameters)))
+
+
 def count(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[Counted]:
-    """Return the number of jobs for each effect: "?" if the database takes too long to count them.
+    """Return the number of jobs for each effect, or what a glance finds, if the count takes too long.
 
     A job that ends between two statements is counted once: it was not over when the bounds were read.
     """
     parts = [affected(jobs, limits, [effect])[0].order_by()[: MOST_COUNTED + 1] for effect in meant]
     numbers = within(jobs.db, SECONDS, lambda: [part.count() for part in parts])
     if numbers is None:
-        return [Counted(0, is_exact=False) for _effect in meant]
+        return glance(jobs, limits, meant)
     return [Counted(min(number, MOST_COUNTED), number <= MOST_COUNTED) for number in numbers]

@@ -33,6 +33,7 @@ from ...tasks.decorator import task
 from ..history import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
+from ..shards import of_page, showing
 from .actions import ACTIONS, Counted, Effect, permitted
 from .selection import Shown, affected
 
@@ -179,7 +180,8 @@ def run(order: dict[str, Any], seal: str) -> dict[str, Any]:
         if not is_noted(opened.user, job):  # a user has enqueued a copy of the job
             raise Refused(_("This user has not started this job. Select the jobs again."))
         if opened.ids is None:
-            jobs = admin.get_changelist_instance(request).get_queryset(request)
+            with showing(alias if of_page(admin) else ""):
+                jobs = admin.get_changelist_instance(request).get_queryset(request)
         else:
             jobs = admin.get_queryset(request).filter(pk__in=opened.ids)
         parts = affected(jobs.using(alias).exclude(pk=job.pk), opened, acting)

@@ -70,7 +70,7 @@ def _json_field(label: Any, rows: int) -> forms.JSONField:
 
 
 class CloneForm(ArgumentsForm, EditForm):
-    """The values of a new job, checked as ``enqueue()`` checks them. At first, they are those of the job."""
+    """The values of a new job, checked as ``enqueue()`` checks them. They start as the values of the job."""
 
     args = _json_field(gettext_lazy("Arguments"), rows=4)
     kwargs = _json_field(gettext_lazy("Keyword arguments"), rows=6)

@@ -80,7 +80,7 @@ class Formatter:
 
     @cached_property
     def _workers(self) -> dict[int, Worker]:
-        """Those of the workers of all attempts that still exist."""
+        """The workers of all attempts that still exist."""
         stored = [self.job.worker, *(error.get("worker") for error in self.job.errors)]
         keys = {key for each in stored if (key := _worker_id(each)) is not None}
         return Worker.objects.using(self.alias).in_bulk(list(keys))
@@ -115,7 +115,7 @@ def shown_arguments(row: Any) -> dict[str, Any]:
 
 
 class ArgumentsForm(forms.BaseForm):
-    """A part of a form: arguments are shown redacted, and those that are left so keep their stored value."""
+    """A part of a form: arguments are shown redacted, and ones that are left so keep their stored value."""
 
     def show_arguments(self, row: Any) -> None:
         """Fill in the arguments of a job or a schedule."""

@@ -132,7 +132,7 @@ MOST_CHARACTERS = 500
 
 def payload(show: Formatter) -> Section | None:
     """Return the row of the payload of a job, for users who may view rows of its model. Values are shown
-    to those who may view arguments.
+    to users who may view arguments.
     """
     job: Any = show.job
     model, site, request = job.payload_model, show.site, show.request
@@ -201,7 +201,7 @@ def ties(show: Formatter) -> dict[str, Any]:
 
 
 def children_of(parent: int, jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Return those of ``jobs`` that were enqueued after a job or a batch."""
+    """Return the ``jobs`` that were enqueued after a job or a batch."""
     condition = RawSQL("parents @> ARRAY[%s::bigint]", [parent], BooleanField())
     return jobs.filter(condition).order_by("pk")
 

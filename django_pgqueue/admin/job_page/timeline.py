@@ -147,7 +147,7 @@ def timeline(show: Formatter) -> dict[str, Any] | None:
 
 
 def _drawing(parts: list[TimelinePart]) -> str:
-    """Return the parts beside each other. Those that would be too narrow to see take from the others."""
+    """Return the parts beside each other. Parts too narrow to see take from the others."""
     total = sum(part.seconds for part in parts)
     least = min(_LEAST, 0.5 / len(parts))
     widths = [max(least, part.seconds / total) for part in parts]

@@ -1,7 +1,7 @@
 """Why a job does not run, on its page: the reason with links to what it names and to what helps, its limits,
 and its unique key.
 
-The links are those that the user may follow. What helps is said in words where no page of the site does it.
+There are links where the user may follow them. What helps is said in words where no page of the site does it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .formatter import Formatter
 PATIENCE = 2.0  # seconds
 _MODELS: dict[str, Any] = {"job": Job, "batch": JobBatch, "worker": Worker, "limit": Limit}
 #: The reasons for which nothing on the site helps, or not all of it.
-_TOLD = {"after_open_batch", "no_worker", "busy", "unknown_task", "locked", "uncommitted"}
+_TOLD = {"cancel_requested", "after_open_batch", "no_worker", "busy", "unknown_task", "locked", "uncommitted"}
 
 
 def is_waiting(job: Job) -> bool:
-    """Return whether a job is there and does not run."""
-    return not job.is_finished and job.status != Job.Status.RUNNING
+    """Return whether a job does not run, or runs although it was asked to stop."""
+    return not job.is_finished and (job.status != Job.Status.RUNNING or job.cancel_requested_at is not None)
 
 
 def shown_why(show: Formatter) -> SafeString:
-    """Return why the job does not run."""
+    """Return why the job does not run, or does not stop."""
     alias = write_alias(show.job)
     try:
         with time_limit(alias, PATIENCE):
@@ -69,7 +69,7 @@ def _html(part: Any, show: Formatter) -> SafeString:
 
 
 def _more(notes: Iterable[Any]) -> SafeString:
-    """Return notes below a text, without those that are empty."""
+    """Return notes below a text, without empty ones."""
     return format_html_join("", '<span class="pgqueue-more">{}</span>', ((note,) for note in notes if note))
 
 
@@ -82,6 +82,8 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     facts, code = reason.facts, reason.code
     key = f"key:{facts['key']}" if facts.get("key") else ""
     of_key = (_page(show, Job, "changelist", q=key) if key else "", _("Jobs of this key"))
+    if code == "cancel_requested":
+        return [(show.url(Worker, "change", show.job.worker), _("Go to the worker"))]
     if code == "paused":
         return [(show.url(Pause, "change", facts["pause"]), _("Go to the pause"))]
     if code in {"limit", "rate"}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, OuterRef, QuerySet, Subquery, TextField, Value, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
@@ -14,7 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import Job, Worker
 from ...models.job import Status
+from ...tasks.links import public_id
 from ..ask import RowActions, held, listed
+from ..bulk import task as bulk
 from ..bulk.actions import ACTIONS, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
@@ -22,6 +25,7 @@ from ..failures import FailurePages
 from ..job_page.page import JobPage
 from ..lists import within_span
 from ..overview import overview
+from ..shards import is_of_all
 from ..workflow import WorkflowPages
 from .fields import with_clock
 from .filters import FILTERS, claimable, clock, on_shelves
@@ -48,7 +52,7 @@ _NAME = Concat(
 
 _ON_PAGE = (
     ("state_now", "queue", "priority"), "progress", "why", "limits", "times", "arguments",
-    "keyword_arguments", "noted", "unique", "group_key", "carried", "outcome",
+    "keyword_arguments", "noted", "unique", "group_key", "tenant", "carried", "outcome",
 )  # fmt: skip
 _OF_ATTEMPTS = ("tries", "by_worker", "crash_count", "timeout", "on_lost", "fingerprint")
 
@@ -61,6 +65,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         js = ("django_pgqueue/job.js",)
 
     change_list = JobChangeList
+    pages_of_all_shards = frozenset({"overview", "changelist", "failures", "failure", "failure_mute"})
+    reading_pages = frozenset({"changelist", "failures", "failure"})
     purpose = _(
         "There are no jobs yet. A job is a call of a task, which a worker runs. Your code makes "
         "one: enqueue(task, ...)"
@@ -125,6 +131,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         served = {"status", "queue", "finished"} if status == Status.FAILED else set()
         if status in HELD:
             served = {"status", "queue"}
+        if tenant := changelist.chosen("tenant"):  # its index has the order of the list
+            jobs, served = jobs.filter(tenant=tenant), {"tenant"}
         if not (chosen - served or changelist.query):
             return None
         over = on_shelves(status, jobs)
@@ -146,6 +154,22 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk/task.py)
         period = request.GET.get("finished", "")
         return search(queryset, term, period, full=full, meaning=meaning, now=clock(request)), False
+
+    @admin.display(description=_("ID"))
+    def public_id(self, job: Job) -> str:
+        """Show the id with the shard, in a list of all shards."""
+        return public_id(job.pk, job._state.db)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Show ids with their shards if the page shows all."""
+        shown = super().get_list_display(request)
+        if is_of_all(request):
+            return ["public_id" if name == "id" else name for name in shown if name != "shards"]
+        return shown
+
+    def get_list_display_links(self, request: HttpRequest, list_display: Any) -> Any:
+        """Let an id with its shard lead to the job, too."""
+        return [*(super().get_list_display_links(request, list_display) or ()), "public_id"]
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the overview, and of the progress of running jobs."""
@@ -187,6 +211,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         if obj is not None:
             fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
             fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
+            if obj.task_path == bulk.run.module_path and obj.status == Status.DONE:  # nothing is left to do
+                fitting = [name for name in fitting if name != "retry"]
             context["pgqueue_buttons"] = self.buttons(request, obj, fitting)
             context["pgqueue_button_fields"] = [("status", obj.status)]
         return context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,16 +18,18 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ... import formatting
+from ... import conf, formatting
 from ...explanation.words import A_LIFETIME
 from ...models import Job, Queue, Worker
 from ...models.job import Status
 from ...monitoring.workers import is_dead, with_vitals
 from ...redaction import beginning, redact, redact_text
+from ...tasks.links import parse_id
+from ...tasks.paths import HAND_OVER
 from .. import display
 from ..base import ReadOnlyAdmin
 from ..bulk import task
-from ..console import site_url
+from ..console import of_row, page_url, site_url
 from ..display import column, dimmed, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
@@ -47,6 +50,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,
     "group_key": lambda job: job.group_key,
+    "tenant": lambda job: job.tenant,
     "carried": lambda job: job.context,
     "outcome": lambda job: job.result is not None,
     "by_worker": lambda job: job.worker is not None,
@@ -82,6 +86,16 @@ def _reason(job: Any, characters: int) -> str:
     return Truncator(redact_text(words, job.task_path)).chars(characters)
 
 
+def _outcome(job: Any) -> str:
+    """Return the result. That of the relay leads to the job that the call has become, if a page shows it."""
+    with suppress(ValueError):  # a worker in another language may report anything
+        alias, pk = parse_id(str(job.result)) if job.task_path == HAND_OVER else ("", 0)
+        if alias in conf.current().shards:
+            with of_row(alias):
+                return linked(page_url(job.show.site, job.show.request, Job, "change", pk), job.result)
+    return texts.json_value(redact(job.result, job.task_path))
+
+
 class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
@@ -93,7 +107,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     )
     noted = column(_("metadata"), lambda job: texts.json_value(redact(job.metadata, job.task_path)))
     carried = column(_("context"), lambda job: texts.json_value(redact(job.context, job.task_path)))
-    outcome = column(_("result"), lambda job: texts.json_value(redact(job.result, job.task_path)))
+    outcome = column(_("result"), lambda job: _outcome(job))
     progress = column(_("progress"), lambda job: live_progress(job, site_url(job.show.site, PAGE)))
     why = column(
         _("reason"),

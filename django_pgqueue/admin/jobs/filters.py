@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import PAGE_VAR
 from django.db.models import QuerySet, Value
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext_lazy as _
 
 from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...models.queue import Worker
 from ...monitoring.states import shared_counts
+from ...postgres import fetch_rows
 from ..console import hides
-from ..lists import PERIODS, OtherAddress, Span, no_choice, queue_names, read_span, task_paths, within_span
+from ..lists import (
+    PERIODS,
+    OtherAddress,
+    no_choice,
+    other_parameters,
+    queue_names,
+    read_span,
+    span_fields,
+    task_paths,
+    within_span,
+)
+from ..shards import is_of_all
 from .texts import breakable, short_name
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
 MOST_CHOICES = 50
+_TENANTS = (Path(__file__).parent / "tenants.sql").read_text(encoding="utf-8")
 
 
 def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
@@ -100,6 +112,16 @@ class TaskFilter(_Filter):
     names = staticmethod(lambda alias: task_paths(alias))
 
 
+class TenantFilter(_Filter):
+    """Filter by tenant. It is shown only if a live job has one, or if the address names one."""
+
+    title = _("tenant")
+    parameter_name = column = "tenant"
+    names = staticmethod(
+        lambda alias: [row[0] for row in fetch_rows(alias, _TENANTS, {"most": MOST_CHOICES})]
+    )
+
+
 class WorkerFilter(_Filter):
     """Filter by the worker that runs the job, or was the last one to run it."""
 
@@ -147,19 +169,12 @@ class SpanFilter(_Filter):
     @property
     def fields(self) -> dict[str, str]:
         """The values of the two fields, in the time zone of the page."""
-        span, found = read_span(self.value() or "") or Span(), {}
-        for name, moment in (("from", span.start), ("to", span.end)):
-            local = localtime(moment) if moment is not None and is_aware(moment) else moment
-            found[name] = "" if local is None else f"{local:%Y-%m-%dT%H:%M}"
-        return found
+        return span_fields(self.value() or "")
 
     @property
     def others(self) -> list[tuple[str, str]]:
         """The other parameters of the list, from its first page on."""
-        own = {self.parameter_name, PAGE_VAR}
-        return [
-            (name, value) for name, values in self.request.GET.lists() if name not in own for value in values
-        ]
+        return other_parameters(self.request, str(self.parameter_name))
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the periods."""
@@ -191,14 +206,14 @@ class FinishedFilter(SpanFilter):
 
 
 def claimable(jobs: QuerySet[Any], due: str, moment: Any) -> QuerySet[Any]:
-    """Return the jobs that wait for a worker: all, or those that are due "now", or "later"."""
+    """Return the jobs that wait for a worker: all, or the ones that are due "now", or "later"."""
     waiting = jobs.filter(shelf=LIVE_SHELF, status__in=[state for state in Status if state.is_claimable])
     bounds = {"now": {"run_after__lte": moment}, "later": {"run_after__gt": moment}}
     return waiting.filter(**bounds.get(due, {}))
 
 
 class DueFilter(admin.SimpleListFilter):
-    """Filter the jobs that wait for a worker, or for their time: ready ones, or those that are due later."""
+    """Filter the jobs that wait for a worker, or for their time: ready ones, or scheduled ones."""
 
     title = _("due")
     parameter_name = "due"
@@ -218,7 +233,7 @@ PAUSE = 5  # seconds until a list or a page is read again
 class StatusFilter(admin.SimpleListFilter):
     """Filter by status, with how many jobs are in each.
 
-    The numbers are those of all jobs, and all viewers share them (``monitoring.states``). With another
+    The numbers count all jobs, and all viewers share them (``monitoring.states``). With another
     filter, with a search, and in a list of which a subclass shows a part only, they would not say what a
     choice leads to, so they are left out.
     """
@@ -248,7 +263,7 @@ class StatusFilter(admin.SimpleListFilter):
         everything, *states = super().choices(changelist)
         yield everything
         is_whole = set(changelist.get_filters_params()) <= {self.parameter_name} and not changelist.query
-        if not is_whole or hides(changelist.root_queryset):
+        if not is_whole or is_of_all(self.request) or hides(changelist.root_queryset):
             yield from states
             return
         counts, source = shared_counts(changelist.root_queryset.db), self.request.get_full_path()
@@ -261,4 +276,7 @@ class StatusFilter(admin.SimpleListFilter):
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
 
 
-FILTERS = (StatusFilter, DueFilter, QueueFilter, TaskFilter, WorkerFilter, EnqueuedFilter, FinishedFilter)
+FILTERS = (
+    StatusFilter, DueFilter, QueueFilter, TaskFilter, TenantFilter, WorkerFilter, EnqueuedFilter,
+    FinishedFilter,
+)  # fmt: skip

@@ -104,8 +104,8 @@ def _now(job: Any) -> str:
 
 
 def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
-    """Return the elements of these jobs (``?keys=5,7``). Those of jobs that run no more have no address, nor
-    those of jobs whose page this user may not view.
+    """Return the elements of these jobs (``?keys=5,7``). Elements of jobs that run no more have no
+    address, and neither do elements of jobs whose page this user may not view.
     """
     given = map(whole_number, request.GET.get("keys", "").split(","))
     keys = list(dict.fromkeys(key for key in given if key is not None))[:MOST_KEYS]

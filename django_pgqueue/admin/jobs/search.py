@@ -1,9 +1,9 @@
 """The search field of the list of jobs.
 
 ``HELP`` says what a term may be. An index finds the job with an id, also in the form of ``TaskResult.id``,
-the live jobs with a key, those of a batch, and those of a group of failures, unless they have succeeded.
-Other terms are searched in each job, as far as this user may see it. Such a search is limited: it reads the
-jobs that are not over and those that finished recently, in windows of ``WINDOW_OF_SCAN`` rows.
+the live jobs with a key, the jobs of a batch, and the jobs of a group of failures, unless they have
+succeeded. Other terms are searched in each job, as far as this user may see it. Such a search is limited: it
+reads the live jobs and jobs that finished recently, in windows of ``WINDOW_OF_SCAN`` rows.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.db import connections, router
-from django.db.models import BooleanField, Q, QuerySet, TextField
+from django.db.models import BooleanField, JSONField, Q, QuerySet, TextField, Value
 from django.db.models.expressions import RawSQL
+from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Now
+from django.db.models.lookups import Exact
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
-from ...encoding import whole_number
+from ...encoding import meanings, whole_number
 from ...jobs import limits
 from ...models.job import Status, is_indexed
 from ...postgres import fetch_rows, fetch_value
-from ...postgres.aliases import same_database
+from ...postgres.aliases import primary_of, same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks.links import parse_id
@@ -92,7 +97,7 @@ def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
     """Return whether the alias in the public id of a job is that of these jobs. The id names where the job is
     changed, but a router may read them from a replica.
     """
-    writes = jobs.db if jobs._db else router.db_for_write(jobs.model)  # type: ignore[attr-defined]
+    writes = primary_of(jobs.db) if jobs._db else router.db_for_write(jobs.model)  # type: ignore[attr-defined]
     return any(same_database(alias, each) for each in (jobs.db, writes))
 
 
@@ -150,6 +155,7 @@ class JobChangeList(KeysetChangeList):
     """The list of jobs, in a useful order for their status, and with smaller windows for what costs more."""
 
     pause = PAUSE
+    made_at = "enqueued_at"
     meaning = ""
     more_help: Any = ""  # below the field, with what it suggests
     suggestions: Sequence[str] = ()
@@ -210,6 +216,11 @@ class JobChangeList(KeysetChangeList):
         return values[-1] if values else ""
 
     @property
+    def shows_arguments(self) -> bool:
+        """Whether the arguments of jobs were searched, and so are shown on a phone, too."""
+        return self.meaning in {"argument", "path", "text"}
+
+    @property
     def is_scan(self) -> bool:
         """Whether a search looks into each job. Such a list is not refreshed: that costs too much."""
         return self.meaning in {"path", "text"}
@@ -223,13 +234,13 @@ class JobChangeList(KeysetChangeList):
 # its way is never found.
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
-_TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
+_TERM = re.compile(rf"(args|kwargs)((?:{_KEY}){{1,50}})\s*=\s*(\S.*)", re.DOTALL)
 _NAMED = re.compile(r"[^\W\d]\w*\s*=\s*\S.*", re.DOTALL)
 
 
-def read_path(term: str) -> tuple[str, list[str], str, bool] | None:
-    """Return the column, the names and numbers on the way from there, the value, and whether it is in
-    quotation marks; None if a term does not name a place and a value.
+def read_path(term: str) -> tuple[str, list[str], list[Any]] | None:
+    """Return the column, the names and numbers on the way from there, and each of the values that it may be,
+    the last one as a text; None if a term does not name a place and a value.
     """
     term = term.strip()
     match = _TERM.fullmatch(f"kwargs.{term}" if _NAMED.fullmatch(term) else term)
@@ -239,17 +250,13 @@ def read_path(term: str) -> tuple[str, list[str], str, bool] | None:
     keys = [key[1:].strip('"') for key in re.findall(_KEY, way)]
     if column == "args" and whole_number(keys[0], most=9_999) is None:
         return None
-    try:
-        quoted = json.loads(text)
-        if isinstance(quoted, str) and "\0" not in quoted:
-            quoted.encode()  # what PostgreSQL cannot store is nowhere
-            return column, keys, quoted, True
-    except ValueError:
-        pass
-    return column, keys, text, False
+    with suppress(ValueError):  # Django takes what int() reads for a place in a list; no name is a number
+        if column == "kwargs" and int(keys[0]):
+            return None
+    return column, keys, meanings(text)
 
 
-def _entry(path: tuple[str, list[str], str, bool] | None) -> str:
+def _entry(path: tuple[str, list[str], list[Any]] | None) -> str:
     """Return what the index of arguments has of a place and a value; empty if it can have none of them, or if
     they are redacted.
     """
@@ -257,10 +264,10 @@ def _entry(path: tuple[str, list[str], str, bool] | None) -> str:
     if path is None or path[0] != "kwargs" or len(path[1]) > 1 or not redact.are_names:
         return ""
     [name] = path[1]
-    return "" if redact.hide(name) else f"{name}={path[2]}"
+    return "" if redact.hide(name) else f"{name}={path[2][-1]}"
 
 
-def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quoted: bool) -> QuerySet[Any]:
+def at_path(jobs: QuerySet[Any], column: str, keys: list[str], values: list[Any]) -> QuerySet[Any]:
     """Return the jobs that have the value there, as far as the admin shows it."""
     hide = conf.current().redact.hide
     if any(map(hide, keys)):
@@ -269,15 +276,15 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], text: str, is_quo
         place = int(keys[0])
         shown = [path for path in task_paths(jobs.db) if not hide(names_of_call(path).at(place))]
         jobs = jobs.filter(task_path__in=shown)
-    kinds = ["string"] if is_quoted else ["string", "number", "boolean", "null"]
-    # As text, JSON's null is NULL.
-    sql = f"jsonb_typeof({column} #> %s) = ANY (%s) AND coalesce({column} #>> %s, 'null') = %s"
-    return jobs.filter(RawSQL(sql, [keys, kinds, keys, text], BooleanField()))  # noqa: S611
+    found: Any = column
+    for key in keys:
+        found = KeyTransform(key, found)
+    return jobs.filter(reduce(or_, (Q(Exact(found, Value(value, JSONField()))) for value in values)))
 
 
 # The order of the list of jobs for each status: the jobs that matter most come first. These orders use
 # existing indexes. Waiting jobs are in the order of the claim, for each queue; in its index, those with a
-# group stand apart. Those that wait for their next attempt, and blocked jobs, have an index of their own, by
+# group stand apart. Retrying and blocked jobs have an index of their own, by
 # the time at which they are due. Finished jobs have an index on the time when they ended; in the kept leaf,
 # it starts with the queue. Running jobs are few, and are sorted. Jobs with any status are in the order of
 # their key, newest first.

@@ -1,4 +1,4 @@
--- The positional arguments that are shown: those of known tasks whose parameter has no redacted name.
+-- The positional arguments that are shown: arguments of known tasks whose parameter has no redacted name.
 (
     SELECT coalesce(jsonb_agg(each.value), '[]')
     FROM jsonb_array_elements(args) WITH ORDINALITY AS each(value, place)

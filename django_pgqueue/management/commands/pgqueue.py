@@ -13,12 +13,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 from django.utils import translation
 
+from ... import conf
 from ...exceptions import PgQueueError
 from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
 from .._conditions import check_database, check_vendor, reachable
-from .._output import No, no_reader, prepare
-from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, accept_options, found, hinting
+from .._output import No, Output, no_reader, prepare
+from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, Subcommand, accept_options, found, hinting
+from .._shards import on_each
 
 
 class Command(BaseCommand):
@@ -55,15 +57,11 @@ class Command(BaseCommand):
         """Run the subcommand."""
         subcommand = found()[given["subcommand"]]
         try:
-            alias = database_alias(given["database"])
-            check_vendor(alias)
-            with reachable(alias):
-                connections[alias].ensure_connection()
-            check_database(alias)
+            options = {**self._read(given), "stdout": self.stdout}
             prepare(self.stdout)
             try:
-                options = {**self._read(given), "database": alias, "stdout": self.stdout}
-                subcommand.run(options).print(self.stdout, as_json=bool(options.get("json")))
+                output = self._run(subcommand, options)
+                output.print(self.stdout, as_json=bool(options.get("json")))
             finally:
                 self.stdout.flush()
         except BrokenPipeError:
@@ -77,6 +75,22 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=USAGE) from error
         except (ImproperlyConfigured, PgQueueError, TimeLimitReached) as error:
             raise CommandError(str(error)) from error
+
+    def _run(self, subcommand: Subcommand, options: dict[str, Any]) -> Output:
+        """Run it in the database that is named, or in all shards."""
+        named = options.get("job")  # an id names its database
+        alias = named[0] if isinstance(named, tuple) and named[0] else database_alias(options["database"])
+        shards = conf.current().shards
+        if options["database"] is None and subcommand.shards != "one" and len(shards) > 1:
+            options |= {"database": shards[0], "shards": shards}
+            if subcommand.shards == "all":
+                return subcommand.run(options)
+            return on_each(subcommand.run, shards, options, keep=subcommand.shards == "commit")
+        check_vendor(alias)
+        with reachable(alias):
+            connections[alias].ensure_connection()
+        check_database(alias)
+        return subcommand.run({**options, "database": alias, "shards": (alias,)})
 
     def _read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options, read as on the command line also if they are keywords of ``call_command``."""

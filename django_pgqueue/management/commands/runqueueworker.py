@@ -8,23 +8,22 @@ import platform
 import signal
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import django
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
-from django.db import connections, router
+from django.db import OperationalError, connections, router
 from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
-from psycopg import ConnectionInfo
 
 from ... import __version__, conf
-from ...formatting import counted, get_logger
+from ...formatting import counted, get_logger, log_prefix
 from ...maintenance.payloads import synchronize_tasks
 from ...maintenance.schedules import synchronize
 from ...models import Job
@@ -32,6 +31,7 @@ from ...tasks.task import declared_tasks
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.spawn import prepare_output, settings_module
+from ...worker.supervisor.fleet import WorkerFleet, divide
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _conditions, _reload
 from .._arguments import (
@@ -40,6 +40,7 @@ from .._arguments import (
     processes,
     queue_names,
     seconds,
+    weighted_databases,
     weighted_queues,
     writable_path,
 )
@@ -64,7 +65,12 @@ class Command(BaseCommand):
     requires_system_checks = "__all__"
     _verbosity = 1
     _is_program = False
+    _is_shown = False  # whether the banner has been printed
     _since: float | None = None  # when the reloader has started this process, if there is one
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._servers: dict[str, Server] = {}  # that have been reached, by alias
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as the main program, as ``manage.py`` does: this process ends with the command."""
@@ -76,7 +82,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
         add = hinting(parser).add_argument
-        only = "only these queues, those of one priority as often as their weights say (default: all)"
+        only = "only these queues; of one priority, each as often as its weight says (default: all)"
         alive = "write this file every five seconds, for a probe that looks at its age"
         add("--queues", type=weighted_queues, default=(), metavar="A,B:3", help=only)
         add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues except these")
@@ -87,6 +93,8 @@ class Command(BaseCommand):
         add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--schedules", action="store_true", help="begin a burst with the schedules that are due")
         add("--database", type=database_alias, metavar="ALIAS", help="the database of the jobs")
+        shards = "the databases of the jobs, and their shares of the processes (default: SHARDS)"
+        add("--databases", type=weighted_databases, default=(), metavar="A,B:3", help=shards)
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
         add("--max-memory", type=at_least(1), metavar="MB", help="replace a process that uses more memory")
         add("--grace", type=seconds(), metavar="DURATION", help="for running jobs to finish (default: GRACE)")
@@ -101,21 +109,33 @@ class Command(BaseCommand):
             given["skip_checks"] = given["skip_checks"] or self._since is None
         return super().execute(*args, **given)
 
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Go on if a database does not answer: from Django 6.1 on, checks of a ``GeneratedField`` ask all. A
+        server may start together with its worker, and a shard that is down must cost its own jobs only.
+        """
+        try:
+            super().check(*args, **kwargs)
+        except OperationalError as error:
+            self.stderr.write(f"The system checks did not end, because a database did not answer: {error}")
+
     @logging_restored()
     def handle(self, *args: Any, **given: Any) -> None:
         """Run until stopped."""
         try:
-            options, self._verbosity = self._options(given), given["verbosity"]
+            shards, self._verbosity = self._shards(given), given["verbosity"]
+            options = shards[0]
             configure_logging(self._verbosity)
             if given["reload"] and self._since is None:
                 sys.exit(_reload.run_reloader(self._print))
-            _conditions.check_vendor(options.alias)
-            _conditions.check_caller(options.alias)
+            for each in shards:
+                _conditions.check_vendor(each.alias)
+                _conditions.check_caller(each.alias)
             # Without the hooks, no job can run, and none can enqueue another.
             conf.before_enqueue()
             conf.around_attempt()
-            begin = partial(self._begin, options, checked=not given["skip_checks"])
-            number = (self._run_here if options.one_process else self._supervise)(options, begin)
+            show = partial(self._show, shards, checked=not given["skip_checks"])
+            one = options.one_process
+            number = self._run_here(options, show) if one else self._supervise(shards, show)
         except (ArgumentTypeError, ImproperlyConfigured) as error:
             code = USAGE if isinstance(error, ArgumentTypeError) else 1
             raise CommandError(str(error), returncode=code) from error
@@ -129,6 +149,25 @@ class Command(BaseCommand):
                 f"{number.name} stopped the command before all jobs that were due had run.",
                 returncode=128 + number,
             )
+
+    def _shards(self, given: dict[str, Any]) -> list[WorkerOptions]:
+        """Return the options of each database, with its share of the processes."""
+        if given["database"] is not None and given["databases"]:
+            raise ArgumentTypeError("--database and --databases cannot be used together.")
+        named = given["databases"] or conf.current().shards
+        weights = weighted_databases([database_alias(given["database"])])
+        if given["database"] is None and named:
+            weights = weighted_databases(named)
+        if given["one_process"] and len(weights) > 1:
+            raise ArgumentTypeError(
+                "--one-process runs the jobs of one database. There are several shards "
+                f"({', '.join(weights)}), so name one of them with --database."
+            )
+        options = self._options(given)
+        if len(weights) == 1:
+            return [replace(options, alias=next(iter(weights)))]
+        parts = divide(options.processes, {alias: weight or 1 for alias, weight in weights.items()})
+        return [replace(options, alias=alias, processes=part) for alias, part in parts.items()]
 
     def _options(self, given: dict[str, Any]) -> WorkerOptions:
         queues, excluded = weighted_queues(given["queues"] or ()), queue_names(given["exclude_queues"] or ())
@@ -158,7 +197,6 @@ class Command(BaseCommand):
             raise ArgumentTypeError("--reload works on the command line only, not with call_command().")
         grace = min(conf.current().grace, _reload.GRACE if given["reload"] else math.inf)
         return WorkerOptions(
-            alias=database_alias(given["database"]),
             queues=tuple(queues),
             weights={name: weight for name, weight in queues.items() if weight is not None},
             exclude_queues=excluded,
@@ -170,14 +208,21 @@ class Command(BaseCommand):
             **{name: given[name] for name in _AS_GIVEN},
         )
 
-    def _supervise(self, options: WorkerOptions, begin: Callable[[], None]) -> signal.Signals | None:
+    def _supervise(self, shards: list[WorkerOptions], show: Callable[[], None]) -> signal.Signals | None:
         """Run worker processes. Return the signal that has stopped them, if there was one."""
         if settings_module() is None and conf.current().setup is None:
             raise CommandError(
                 "Worker processes cannot repeat settings.configure(). Write a function that calls it and "
                 'django.setup(), and name it in PGQUEUE: SETUP="shop.setup.django".'
             )
-        supervisor, changed = Supervisor(options, self._verbosity, self._notify), []
+        supervisor: Supervisor | WorkerFleet
+        if len(shards) == 1:
+            supervisor = Supervisor(shards[0], self._verbosity, self._notify)
+            run = partial(self._guarded, supervisor.run, shards[0], show)
+        else:
+            supervisor = WorkerFleet(shards, self._verbosity, self._notify, _conditions.reachable)
+            run = partial(supervisor.run, self._begin, show)
+        changed: list[Path] = []
         if self._since is not None:
 
             def reload(path: Path) -> None:
@@ -187,8 +232,7 @@ class Command(BaseCommand):
 
             _reload.watch(self._since, reload)
         try:
-            with _conditions.reachable(options.alias):
-                code = supervisor.run(begin)
+            code = run()
         finally:
             if not self._is_program:
                 supervisor.release()
@@ -198,22 +242,35 @@ class Command(BaseCommand):
             if self._is_program:  # the log contains the reason
                 sys.exit(code)
             raise CommandError(supervisor.failure, returncode=code)
-        return supervisor.interrupted_by
+        if supervisor.last_words:
+            self._notify(supervisor.last_words)
+        return supervisor.signals.last
 
-    def _run_here(self, options: WorkerOptions, begin: Callable[[], None]) -> signal.Signals | None:
+    def _run_here(self, options: WorkerOptions, show: Callable[[], None]) -> signal.Signals | None:
         # A supervisor must not have in memory what runs jobs.
         from ...worker.one_process import OneProcess
 
         worker = OneProcess(options, self._notify)
-        with _conditions.reachable(options.alias):
-            worker.run(begin)
-        return worker.interrupted_by
+        self._guarded(worker.run, options, show)
+        return worker.signals.last
 
-    def _begin(self, options: WorkerOptions, *, checked: bool) -> None:
-        """Report problems that would stop every worker process. If there are none, write the tasks
-        and the schedules that this version of the code declares, and print the banner.
+    def _guarded(
+        self, run: Callable[[Callable[[], None]], Any], options: WorkerOptions, show: Callable[[], None]
+    ) -> Any:
+        """Run what works one database."""
+
+        def begin() -> None:
+            self._begin(options)
+            show()
+
+        with _conditions.reachable(options.alias):
+            return run(begin)
+
+    def _begin(self, options: WorkerOptions) -> None:
+        """Report problems of a database that would stop every worker process. If there are none, write the
+        tasks and the schedules that this version of the code declares. Shards do this on their own threads.
         """
-        alias, verbosity = options.alias, self._verbosity
+        alias = options.alias
         was_open = connections[alias].connection is not None
         try:
             with _conditions.reachable(alias):
@@ -224,19 +281,28 @@ class Command(BaseCommand):
                 _conditions.warn_of_unknown_queues(alias, "--queues", options.queues)
                 _conditions.warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
                 connections[alias].ensure_connection()
-            if verbosity:
-                info = connections[alias].connection.info
-                self._print(f"{banner(options, info, checked=checked, list_tasks=verbosity > 1)}\n")
+            info = connections[alias].connection.info
+            server = Server(info.dbname, info.host, info.port, info.server_version)
+            self._servers[alias] = server
+            if self._is_shown:
+                logger.info("its jobs run from now on: %s", server)
         finally:
             if not was_open:  # otherwise it belongs to the caller; the supervisor has its own connection
                 connections[alias].close()
+
+    def _show(self, shards: list[WorkerOptions], *, checked: bool) -> None:
+        """Print the banner."""
+        self._is_shown = True
+        if verbosity := self._verbosity:
+            text = banner(shards, self._servers, checked=checked, list_tasks=verbosity > 1)
+            self._print(f"{text}\n")
 
     def _notify(self, text: str) -> None:
         """Show a message once: in the log if it has INFO lines, else on standard output unless quiet."""
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", text)
         elif self._verbosity:
-            self._print(text)
+            self._print(f"{log_prefix.get()}{text}")
 
     def _print(self, text: str) -> None:
         try:
@@ -246,12 +312,27 @@ class Command(BaseCommand):
             logger.debug("standard output: %s", error)
 
 
-def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_tasks: bool) -> str:
-    """Return the banner: what runs where, without user and password. ``info``: of the open connection, as
-    settings may use a service file or several hosts. ``checked``: whether the system checks have run, so that
-    all tasks are imported.
+class Server(NamedTuple):
+    """Where a database is, as its open connection says: settings may use a service file or several hosts."""
+
+    name: str
+    host: str
+    port: int
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.host}, port {self.port}"
+
+
+def banner(
+    shards: Sequence[WorkerOptions], servers: Mapping[str, Server], *, checked: bool, list_tasks: bool
+) -> str:
+    """Return the banner: what runs where, without user and password. ``servers``: of the shards that have
+    been reached. ``checked``: whether the system checks have run, so that all tasks are imported.
     """
-    server = f"PostgreSQL {info.server_version // 10_000}.{info.server_version % 10_000}"
+    options = replace(shards[0], processes=sum(each.processes for each in shards))
+    versions = sorted({server.version for server in servers.values()})
+    postgres = f"PostgreSQL {' and '.join(f'{each // 10_000}.{each % 10_000}' for each in versions)}"
     queues = [
         f"{name}:{options.weights[name]}" if name in options.weights else name for name in options.queues
     ]
@@ -264,11 +345,11 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
     else:
         tasks = "none found in the tasks modules of the installed apps"
     known = {
-        "Database": f'{info.dbname} on {info.host}, port {info.port} (alias "{options.alias}")',
+        **_places(shards, servers),
         "Queues": ", ".join(queues) or others,
         "Processes": _processes(options),
         "Settings": _settings(),
-        "Admin": ", ".join(admin_urls(options.alias)),
+        "Admin": ", ".join(sorted({url for each in shards for url in admin_urls(each.alias)})),
         "Tasks": tasks,
     }
     end = f"Press Ctrl-C to stop. Running jobs then have {options.grace:g} s to finish."
@@ -276,7 +357,7 @@ def banner(options: WorkerOptions, info: ConnectionInfo, *, checked: bool, list_
         end = "The command ends when no more jobs are due."
     elif options.one_process:
         end = "Press Ctrl-C to stop. A job that runs is finished first."
-    runs_on = f"Django {django.get_version()}, Python {platform.python_version()}, {server}"
+    runs_on = f"Django {django.get_version()}, Python {platform.python_version()}, {postgres}"
     head = f"django_pgqueue {__version__} ({runs_on})"
     listed = [f"             {path}" for path in paths] if list_tasks else []
     return "\n".join([head, "", *lines(known), *listed, "", end])
@@ -306,6 +387,17 @@ def admin_urls(alias: str) -> list[str]:
         except Exception as error:  # modules of the URLconf may raise anything; a worker does not need them
             logger.debug("the URLconf cannot be loaded: %s", error)
     return sorted(found)
+
+
+def _places(shards: Sequence[WorkerOptions], servers: Mapping[str, Server]) -> dict[str, str]:
+    if len(shards) == 1:
+        alias = shards[0].alias
+        return {"Database": f'{servers[alias]} (alias "{alias}")'}
+    return {
+        f"Shard {each.alias}": f"{servers.get(each.alias, 'not reached yet')}; "
+        f"{counted(each.processes, 'process', 'processes')}"
+        for each in shards
+    }
 
 
 def _processes(options: WorkerOptions) -> str:

@@ -1,6 +1,6 @@
 """``manage.py pgqueue retry``, ``cancel`` and ``run-now``: count jobs, ask, and go through them in chunks.
 
-The jobs are those that exist and are in the chosen states when they are counted. A job that gets there later
+The command takes the jobs that are in the chosen states when it counts them. A job that gets there later
 is left alone: it has a higher id, or it ended after the count. Otherwise a job that fails again at once would
 be retried again and again.
 
@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 from django.core.management.base import CommandError
 from django.db import transaction
@@ -31,8 +32,11 @@ from ...jobs.chunks import Chunk, walk
 from ...models import Job
 from ...models.changes import cancel, retry, run_now
 from ...models.job import Status
+from ...postgres.ask import ask_all
 from ...postgres.timeout import TimeLimitReached, time_limit
-from .._arguments import of_one_database
+from ...tasks.links import public_id
+from .._arguments import by_database
+from .._conditions import check_database
 from .._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of, with_ids
 from .._output import No, Output
 from .._parser import INTERRUPTED, argument, subcommand
@@ -75,15 +79,15 @@ CHANGES = [
     ),
     Change(
         name="cancel",
-        help="Cancel jobs: those that wait end at once, and those that run are asked to stop",
+        help="Cancel jobs: waiting ones end at once, and running ones are asked to stop",
         run=cancel,
         usual=_LIVE,
         possible=_LIVE,
         where=Q(cancel_requested_at__isnull=True),
         would="would be cancelled, or asked to stop",
         does=("was cancelled, or asked to stop", "were cancelled, or asked to stop"),
-        rule="Finished jobs, and those that were already asked to stop, cannot be cancelled.",
-        or_else=" (a job that is cancelled may take along those that wait for it)",
+        rule="Finished jobs, and jobs that were already asked to stop, cannot be cancelled.",
+        or_else=" (a job that is cancelled may take along the jobs that wait for it)",
     ),
     Change(
         name="run-now",
@@ -106,25 +110,32 @@ class Done:
     matched: int  # how many jobs are meant
     changed: int = 0
     left_alone: int = 0  # how many jobs were tried and did not change
-    unchanged: list[int] = field(default_factory=list)  # the ids that were given, and did not change
+    unchanged: list[tuple[str, int]] = field(
+        default_factory=list
+    )  # the ids that were given, and did not change
     stopped: bool = False  # whether Ctrl-C has ended it before the last job
 
 
-Steps = Iterator[tuple[int, int, list[int]]]
+Steps: TypeAlias = Iterator[tuple[int, int, list[tuple[str, int]]]]
 """How many jobs were tried, how many changed, and the ids that were given and did not change."""
 
 
 def run(change: Change, options: dict[str, Any]) -> Output:
-    """Change the jobs with these ids, or those that the options choose."""
-    alias, ids = of_one_database(options["job"] or (), options["database"])
-    filters, is_dry = filters_of(options, alias), options["dry_run"]
-    if not ids and not filters.are_given:
-        raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
-    counts, question, steps = _by_ids(change, ids, alias) if ids else _by_filters(change, filters, alias)
-    done = Done(sum(counts.values()))
+    """Change the jobs with these ids, or the ones that the options choose, in each database that has some."""
+    ids, is_dry = by_database(options["job"] or (), options["database"]), options["dry_run"]
+    aliases, missing = [*ids] or options["shards"], ""
+    if len(aliases) > 1:
+        answers = ask_all(aliases, check_database)
+        aliases, missing = [*answers.given], str(answers)
+    plans = {alias: _plan(change, ids.get(alias, []), options, alias) for alias in aliases}
+    counts = sum((plan.counts for plan in plans.values()), Counter[str]())
+    done = Done(counts.total())
     if done.matched and not is_dry:
+        if question := " ".join(filter(None, (plan.question for plan in plans.values()))):
+            question = question if ids else _would(change, counts)
         if question and not options["yes"]:
             _ask(question)
+        steps = chain.from_iterable(plan.steps for plan in plans.values())
         _go(steps, done, is_shown=sys.stderr.isatty() and not (options["quiet"] or options["json"]))
         logger.info("%s by command: %d of %d jobs changed", change.name, done.changed, done.matched)
     error, code = "", 1
@@ -132,17 +143,42 @@ def run(change: Change, options: dict[str, Any]) -> Output:
         error = f"Stopped. {counted(done.changed, 'job')} of {done.matched} changed; the others did not."
         code = INTERRUPTED
     elif done.unchanged:
-        now = dict(Job.objects.using(alias).filter(pk__in=done.unchanged).values_list("pk", "status"))
-        states = ", ".join(f"{pk} ({now.get(pk, 'gone')})" for pk in done.unchanged)
-        error = f"Not changed: {states}. {change.rule}"
+        error = f"Not changed: {', '.join(map(_state_of, done.unchanged))}. {change.rule}"
     is_unchanged = is_dry or not done.matched
     text = f"{_would(change, counts)} Nothing has changed." if is_unchanged else _sentence(change, done)
-    document = {"database": alias, "action": change.name, "dry_run": is_dry, **asdict(done)}
-    return Output(() if options["quiet"] else [text], document, error, code)
+    names = {"database": aliases[0]} if len(plans) == 1 and not missing else {"shards": aliases}
+    unchanged = [pk if len(plans) == 1 else public_id(pk, alias) for alias, pk in done.unchanged]
+    document = {**names, "action": change.name, "dry_run": is_dry, **asdict(done), "unchanged": unchanged}
+    return Output(
+        () if options["quiet"] else [text], document, " ".join(filter(None, (error, missing))), code
+    )
 
 
-def _by_ids(change: Change, ids: list[int], alias: str) -> tuple[dict[str, int], str, Steps]:
-    """Return how many of these jobs are in each state, what to ask, and what changes them."""
+class _Plan(NamedTuple):
+    """What is to be done in a database."""
+
+    counts: Counter[str]  # how many of the jobs are in each state
+    question: str  # what to ask before
+    steps: Steps  # what changes them
+
+
+def _plan(change: Change, ids: list[int], options: dict[str, Any], alias: str) -> _Plan:
+    filters = filters_of(options, alias)
+    if ids:
+        return _by_ids(change, ids, alias)
+    if not filters.are_given:
+        raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
+    return _by_filters(change, filters, alias)
+
+
+def _state_of(job: tuple[str, int]) -> str:
+    """Return a job that did not change, and its state now."""
+    alias, pk = job
+    status = Job.objects.using(alias).filter(pk=pk).values_list("status", flat=True).first()
+    return f"{public_id(pk, alias)} ({status or 'gone'})"
+
+
+def _by_ids(change: Change, ids: list[int], alias: str) -> _Plan:
     jobs = with_ids(Job.objects.using(alias).only("pk", "shelf", "status", "finished_at"), ids)
     question = ""
     if change.name == "retry" and (done := [str(job.pk) for job in jobs if job.status == Status.DONE]):
@@ -150,8 +186,10 @@ def _by_ids(change: Change, ids: list[int], alias: str) -> tuple[dict[str, int],
         more = f" and {len(done) - 5} more" if len(done) > 5 else ""
         named = f"Jobs {', '.join(done[:5])}{more} are" if len(done) > 1 else f"Job {done[0]} is"
         question = f"{named} done and would run a second time."
-    steps = ((1, changed, [] if changed else [job.pk]) for job, changed in change_each(change.run, jobs))
-    return Counter(job.status for job in jobs), question, steps
+    steps = (
+        (1, changed, [] if changed else [(alias, job.pk)]) for job, changed in change_each(change.run, jobs)
+    )
+    return _Plan(Counter(job.status for job in jobs), question, steps)
 
 
 def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
@@ -168,8 +206,7 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
         yield job, has_changed
 
 
-def _by_filters(change: Change, filters: Filters, alias: str) -> tuple[dict[str, int], str, Steps]:
-    """Return how many of the chosen jobs are in each state, what to ask, and what changes them."""
+def _by_filters(change: Change, filters: Filters, alias: str) -> _Plan:
     if wrong := [state for state in filters.status if state not in change.possible]:
         raise ArgumentTypeError(f"--status {wrong[0]}: such jobs cannot change. {change.rule}")
     if filters.worker is not None and Status.RUNNING not in change.possible:
@@ -188,11 +225,12 @@ def _by_filters(change: Change, filters: Filters, alias: str) -> tuple[dict[str,
             return take()
 
     chunks = walk([jobs], change.run, commit)
-    return counts, _would(change, counts), ((chunk.found, chunk.changed, []) for chunk in chunks)
+    steps: Steps = ((chunk.found, chunk.changed, []) for chunk in chunks)
+    return _Plan(Counter(counts), _would(change, counts) if counts else "", steps)
 
 
 def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:
-    """Bound the jobs to those of now, and count them exactly in each state."""
+    """Bound the jobs to the existing ones, and count them exactly in each state."""
     try:
         with time_limit(jobs.db, PATIENCE):
             newest = jobs.order_by("-pk").values_list("pk", Now()).first()
@@ -223,7 +261,7 @@ def _go(steps: Steps, done: Done, *, is_shown: bool) -> None:
                 done.stopped = True
                 break
         else:
-            # Those that had left their state before their chunk came were tried, too.
+            # Jobs that had left their state before their chunk came were tried, too.
             tried = max(tried, done.matched)
     if is_shown:
         sys.stderr.write("\r\033[K")
@@ -292,4 +330,5 @@ for _change in CHANGES:
         argument("--yes", action="store_true", help="do not ask"),
         argument("--dry-run", action="store_true", help="print the number of jobs and exit"),
         argument("--quiet", action="store_true", help="print nothing but questions and errors"),
+        shards="all",
     )(partial(run, _change))

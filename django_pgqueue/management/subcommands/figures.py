@@ -1,6 +1,6 @@
 """``manage.py pgqueue status``, ``stats``, ``health``, ``queues``, ``limits`` and ``failures``.
 
-The figures are those of the admin and of the metrics. Each subcommand prints them as text or as JSON.
+The admin and the metrics have the same figures. Each subcommand prints them as text or as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...monitoring.workers import Crew, Vital
 from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues, whole_fingerprint
-from .._output import Block, Columns, Output, Table, plain_lines
+from .._output import Block, Columns, Nothing, Output, Table, plain_lines
 from .._parser import argument, subcommand
 from .._parser import found as subcommands
 
@@ -85,7 +85,9 @@ def _state_json(alias: str, found: monitoring.Health) -> dict[str, Any]:
     return {"database": alias, **state}
 
 
-@subcommand("status", "Show the health, what helps, the queues, and what to type next (the default)")
+@subcommand(
+    "status", "Show the health, what helps, the queues, and what to type next (the default)", shards="each"
+)
 def _status(options: dict[str, Any]) -> Output:
     alias = options["database"]
     state = monitoring.read(alias)
@@ -112,7 +114,8 @@ def _status(options: dict[str, Any]) -> Output:
 
 def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
     """Yield the commands that this state suggests, and what they show."""
-    database = "" if state.alias == "default" else f" --database {quote(state.alias)}"
+    is_meant = state.alias == "default" or state.alias in conf.current().shards
+    database = "" if is_meant else f" --database {quote(state.alias)}"
     waiting = (state.depths or {}).values()
     suggested = {
         "failures --span 1h": (state.failed[0], "what has failed, by error"),
@@ -137,6 +140,7 @@ def _next_commands(state: monitoring.QueueState) -> Iterator[tuple[str, str]]:
     argument("--by", choices=["queue", "task", "time"], default="task", help="one row for each of these"),
     _QUEUE,
     argument("--task", default="", metavar="PATH", help="only what ran of this task"),
+    shards="each",
 )
 def _stats(options: dict[str, Any]) -> Output:
     alias, back, by = options["database"], options["span"], options["by"]
@@ -195,6 +199,7 @@ def _percentiles(seconds: Callable[[float], float | None]) -> dict[str, float | 
     argument("--age", type=seconds(), metavar="DURATION", help="how long the oldest ready job may wait"),
     argument("--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue"),
     argument("--workers", type=at_least(0), metavar="N", help="how many workers must serve a queue"),
+    shards="each",
 )
 def _health(options: dict[str, Any]) -> Output:
     given = {name: options[name] for name in ("age", "depth", "workers")}  # replace thresholds of ``HEALTH``
@@ -206,7 +211,12 @@ def _health(options: dict[str, Any]) -> Output:
     return Output([found.probe_line], {"healthy": found.is_healthy, **columns}, answer=answer)
 
 
-@subcommand("queues", "List the queues: jobs, failures, limits, and how long they keep finished jobs", _QUEUE)
+@subcommand(
+    "queues",
+    "List the queues: jobs, failures, limits, and how long they keep finished jobs",
+    _QUEUE,
+    shards="each",
+)
 def _queues(options: dict[str, Any]) -> Output:
     alias, queue = options["database"], options["queue"]
     warn_of_unknown_queues(alias, "--queue", [queue] if queue else [])
@@ -256,7 +266,7 @@ _LIMITS: Columns = {
 }
 
 
-@subcommand("limits", "List the limits, what runs and waits under them, and who has set them")
+@subcommand("limits", "List the limits, what runs and waits under them, and who has set them", shards="each")
 def _limits(options: dict[str, Any]) -> Output:
     found = limit_figures(options["database"])
     document = [
@@ -272,12 +282,12 @@ def _limits(options: dict[str, Any]) -> Output:
         }
         for each in found
     ]
-    empty = "There is no limit. Workers write those that the code declares."
+    empty = "There is no limit. Workers write the limits that the code declares."
     return Output([Table.of(_LIMITS, found, (1, 3, 4), empty)], document)
 
 
 def _limit_json(limit: Limit, prefix: str = "") -> dict[str, Any]:
-    """Return the numbers of a limit, or with the prefix ``declared_`` those that the code declares."""
+    """Return the numbers of a limit, or with the prefix ``declared_`` the numbers of the code."""
     return {name: getattr(limit, f"{prefix}{name}") for name in ("concurrency", "rate", "per", "burst")}
 
 
@@ -302,6 +312,7 @@ _FAILURES: Columns = {
     argument("--task", default="", metavar="PATH", help="only failures of this task"),
     argument("--muted", action="store_true", help="the groups that are muted, instead of the others"),
     argument("--limit", type=at_least(1), default=50, metavar="N", help="at most N groups (default: 50)"),
+    shards="each",
 )
 def _failures(options: dict[str, Any]) -> Output:
     alias, back, fingerprint = options["database"], options["span"], options["fingerprint"]
@@ -318,7 +329,7 @@ def _failures(options: dict[str, Any]) -> Output:
 def _one_group(alias: str, back: TimeSpan, fingerprint: str) -> Output:
     found = group(alias, fingerprint, back)
     if found is None:
-        raise CommandError(f"There is no group of failures {plain(fingerprint)!r}.")
+        raise Nothing(f"There is no group of failures {plain(fingerprint)!r}.")
     known = {
         "Fingerprint": found.fingerprint,
         "Error": found.error_class or "(none)",

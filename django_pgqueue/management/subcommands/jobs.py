@@ -10,15 +10,18 @@ import pdb
 from argparse import ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import merge
 from itertools import chain
 from time import monotonic
 from traceback import format_exception
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Max, Min, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left, Now
@@ -30,13 +33,16 @@ from ...formatting import counted, date_time, get_logger, number, period, plain,
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
+from ...postgres.ask import SECONDS, Answers, ask_all
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
+from ...tasks.links import public_id
 from ...tasks.progress import Progress
 from ...worker.one_process import run_job
-from .._arguments import at_least, job_id, of_one_database, seconds
+from .._arguments import at_least, by_database, job_id, positions, seconds
+from .._conditions import check_database, reachable
 from .._job_filters import Filters, add_filters, check_names, filters_of, with_ids
-from .._output import Block, Columns, Output, Table, bar, how_soon, plain_lines, shortened
+from .._output import Block, Columns, Nothing, Output, Table, bar, how_soon, plain_lines, shortened
 from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
@@ -53,13 +59,15 @@ _ID = argument("job", type=job_id, metavar="ID", help="the id of the job, such a
     partial(add_filters, status="default: all"),
     argument("--limit", type=at_least(1), default=50, metavar="N",
              help=f"at most N jobs, up to {MOST} (default: 50)"),
-    argument("--after", type=at_least(1), metavar="ID",
-             help="go on after this id, the last of the list before"),
+    argument("--after", type=positions, metavar="ID",
+             help="go on after this id, the last of the list before; with shards, after one of each"),
     argument("--quiet", action="store_true", help="print only the ids, one in a line"),
+    shards="all",
 )  # fmt: skip
 def _jobs(options: dict[str, Any]) -> Output:
     if options["json"] and options["quiet"]:
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
+    options["after"] = positions(options["after"] or {})
     try:
         return (_show if options["job"] else _list)(options)
     except TimeLimitReached as error:
@@ -70,59 +78,118 @@ def _jobs(options: dict[str, Any]) -> Output:
 
 
 def _show(options: dict[str, Any]) -> Output:
-    alias, ids = of_one_database(options["job"], options["database"])
-    filters_of(options, alias)
-    with time_limit(alias, PATIENCE):
+    """Show everything about the jobs with these ids, which may be in several databases."""
+    ids, home = by_database(options["job"], options["database"]), options["database"]
+    filters_of(options, home if home in ids else next(iter(ids)))
+    read = [_details(alias, numbers) for alias, numbers in ids.items()]
+    if options["quiet"]:
+        named = [(pk, alias if len(ids) > 1 else None) for alias, numbers in ids.items() for pk in numbers]
+        return Output([public_id(pk, alias) for pk, alias in named])
+    found = [pair for pairs in read for pair in pairs]
+    texts = [[*[""][:place], *_text(job, each)] for place, (job, each) in enumerate(found)]
+    shown = [each if len(ids) == 1 else {"shard": job._state.db, **each} for job, each in found]
+    document = {"database": next(iter(ids)), "jobs": shown, "next": None}
+    if len(ids) > 1:
+        del document["database"]
+    return Output(chain(*texts), document)
+
+
+def _details(alias: str, ids: list[int]) -> list[tuple[Any, dict[str, Any]]]:
+    """Return the jobs, each with its details."""
+    with reachable(alias), time_limit(alias, PATIENCE):
         listed = Job.objects.using(alias).select_related("live_progress").annotate(now=Now())
         jobs = with_ids(listed, ids)
         _add_worker_names(alias, jobs)
-        shown = [_details_json(job) for job in jobs]
-    if options["quiet"]:
-        return Output(map(str, ids))
-    texts = [
-        [*[""][:place], *_text(job, each)] for place, (job, each) in enumerate(zip(jobs, shown, strict=True))
-    ]
-    return Output(chain(*texts), {"database": alias, "jobs": shown, "next": None})
+        return [(job, _details_json(job)) for job in jobs]
 
 
-def _list(options: dict[str, Any]) -> Output:
-    alias = options["database"]
+class _Page(NamedTuple):
+    """The newest jobs of a database, one more than wanted if there are more."""
+
+    jobs: list[Any]
+    lowest: int | None  # the id above which all jobs were read, if the time was not enough to read all
+
+
+def _read(options: dict[str, Any], alias: str, limit: int, patience: float) -> _Page:
     filters = filters_of(options, alias)
-    limit = min(MOST, options["limit"])
-    jobs, lowest = _newest(filters, alias, options["after"], limit + 1)
-    more, jobs, is_cut = len(jobs) > limit, jobs[:limit], lowest is not None
+    jobs, lowest = _newest(filters, alias, options["after"].get(alias), limit + 1, patience)
     with time_limit(alias, PATIENCE):
         _add_worker_names(alias, jobs)
-        if not (jobs or is_cut):
+        if not (jobs or lowest):
             check_names(filters, alias)
     for job in jobs:
         job.last_message = beginning(job.last_message or "", _READ, job.task_path, _MESSAGE)
         _add_arguments(job)
-    after = jobs[-1].pk if more else lowest
-    rows = [{**_row_json(job), "args": job.shown_args, "kwargs": job.shown_kwargs} for job in jobs]
-    document = {"database": alias, "jobs": rows, "next": after, "timed_out": is_cut}
-    rest, empty = f"There are more: --after {after}", "There is no job."
-    if filters.are_given:
+    return _Page(jobs, lowest)
+
+
+def _list(options: dict[str, Any]) -> Output:
+    """List the jobs of a database, or of all shards, newest first. Each shard has a position of its own, from
+    which it goes on: the last of its jobs that was shown.
+    """
+    aliases, limit, after = options["shards"], min(MOST, options["limit"]), options["after"]
+    is_all = len(aliases) > 1
+
+    def read(alias: str) -> _Page | Nothing:
+        check_database(alias)
+        try:
+            return _read(options, alias, limit, SECONDS / 2)
+        except Nothing as error:
+            return error
+
+    if is_all:
+        answers = ask_all(aliases, read)
+    else:
+        [alias] = aliases
+        if set(after) - {alias, DEFAULT_DB_ALIAS}:
+            raise ArgumentTypeError(f"--after names another database than {alias!r}.")
+        options["after"] = after = dict.fromkeys([alias] if after else [], *after.values())
+        answers = Answers({alias: _read(options, alias, limit, PATIENCE)}, {})
+    pages = {alias: each for alias, each in answers.given.items() if isinstance(each, _Page)}
+    if answers.given and not pages:
+        raise next(each for each in answers.given.values() if isinstance(each, Nothing))
+    found = [*merge(*(page.jobs for page in pages.values()), key=lambda job: job.enqueued_at, reverse=True)]
+    jobs, is_cut = found[:limit], any(page.lowest is not None for page in pages.values())
+    after = after | {job._state.db: job.pk for job in jobs}
+    if len(found) <= limit:  # all that were found are shown
+        after |= {alias: page.lowest for alias, page in pages.items() if page.lowest is not None}
+    position = None
+    if len(found) > limit or is_cut:
+        position = ",".join(public_id(pk, alias) for alias, pk in after.items()) if is_all else after[alias]
+    shown = [{**_row_json(job), "args": job.shown_args, "kwargs": job.shown_kwargs} for job in jobs]
+    document = {"database": aliases[0], "jobs": shown, "next": position, "timed_out": is_cut}
+    if is_all:
+        del document["database"]
+        shown[:] = ({"shard": job._state.db, **each} for job, each in zip(jobs, shown, strict=True))
+        document["unanswered"] = answers.failed
+    rest, empty = f"There are more: --after {position}", "There is no job."
+    if any(options[each.name] for each in fields(Filters)):
         empty = "There is no such job."
     if is_cut:
         empty = "No such job was found."
-        rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {after}."
-        rest = f"{rest} To go on: --after {after}"
+        rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {position}."
+        rest = f"{rest} To go on: --after {position}"
     if options["quiet"]:
         if is_cut:
             logger.warning(rest)
-        return Output([str(job.pk) for job in jobs])
-    table = Table.of(_TABLE, jobs, right={0}, empty=empty)
-    return Output([table, "", rest] if after else [table], document)
+        return Output([_id(job) if is_all else str(job.pk) for job in jobs], error=str(answers))
+    table = Table.of({**_TABLE, "ID": _id} if is_all else _TABLE, jobs, right={0}, empty=empty)
+    return Output([table, "", rest] if position else [table], document, error=str(answers))
 
 
-def _newest(filters: Filters, alias: str, after: int | None, most: int) -> tuple[list[Any], int | None]:
+def _id(job: Any) -> str:
+    return public_id(job.pk, job._state.db)
+
+
+def _newest(
+    filters: Filters, alias: str, after: int | None, most: int, patience: float
+) -> tuple[list[Any], int | None]:
     """Return the newest of these jobs. They are read in ranges of ids, so that what no index finds does not
-    take longer than ``PATIENCE`` either: then the id above which all jobs were read is returned, too.
+    take longer than ``patience`` either: then the id above which all jobs were read is returned, too.
     """
-    ends, size = monotonic() + PATIENCE, _FIRST_RANGE
+    ends, size = monotonic() + patience, _FIRST_RANGE
     found: list[Any] = []
-    with time_limit(alias, PATIENCE):
+    with time_limit(alias, patience):
         chosen = readable(filters.indexed_jobs(alias)).annotate(**_CALL)
         least, newest = Job.objects.using(alias).aggregate(least=Min("pk"), most=Max("pk")).values()
     upper = (newest or 0) + 1 if after is None else min(after, (newest or 0) + 1)
@@ -318,7 +385,7 @@ def _text(job: Any, shown: dict[str, Any]) -> Iterator[Block]:
 
 
 def _facts(job: Any, shown: dict[str, Any]) -> dict[str, str | None]:
-    """Return the facts with their labels; those that are empty are not shown."""
+    """Return the facts with their labels; empty ones are not shown."""
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
     is_running, is_over = job.status == Status.RUNNING, job.is_finished

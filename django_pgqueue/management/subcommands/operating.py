@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import signal
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable
 from threading import Event
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, close_old_connections, connections, transaction
+from django.db import DatabaseError, close_old_connections, transaction
 
 from ...checks.doctor import examine
 from ...checks.tasks import queue_databases
+from ...compat import InvalidTask
 from ...formatting import date_time, get_logger, local, period
 from ...jobs.limits import drain_worker, pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
 from ...monitoring.database import PartState, database
 from ...monitoring.workers import Crew, busy_text, queues_text, scale_hint, state_text
-from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
+from ...postgres import roles
+from ...tasks.options import tenant as checked_tenant
 from .._arguments import at_least, moment, seconds, user_name
 from .._conditions import find_worker, warn_of_unknown_queues
-from .._output import Columns, Output, Table
+from .._output import Columns, Nothing, Output, Table
 from .._parser import argument, subcommand
 
 logger = get_logger(__name__)
@@ -47,6 +50,13 @@ def _add_targets(parser: ArgumentParser) -> None:
     group.add_argument("--queue", metavar="NAME", help="a queue")
     group.add_argument("--task", metavar="PATH", help="a task, such as shop.tasks.sync")
     group.add_argument("--everything", action="store_true", help="all queues")
+    group.add_argument("--group", metavar="KEY", help="the jobs of a group")
+    group.add_argument("--limit-key", metavar="KEY", help="the jobs with a limit key, such as crm/acme")
+    group.add_argument(
+        "--argument",
+        metavar="TEXT",
+        help="the jobs of a task with a value: 'shop.tasks.sync kwargs.tenant=acme'",
+    )
 
 
 def _add_end(parser: ArgumentParser) -> None:
@@ -59,8 +69,12 @@ def _add_end(parser: ArgumentParser) -> None:
 
 def _target(options: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the target as arguments of ``pause()`` and ``resume()``, and in words."""
-    target = {name: options[name] for name in ("queue", "task", "everything")}
-    words = (f"the {name} {target[name]}" for name in ("queue", "task") if target[name])
+    names = {
+        "queue": "the queue", "task": "the task", "group": "the group", "limit_key": "the limit key",
+        "argument": "jobs of",
+    }  # fmt: skip
+    target = {name: options[name] for name in (*names, "everything")}
+    words = (f"{words} {target[name]}" for name, words in names.items() if target[name])
     return target, next(words, "everything")
 
 
@@ -69,8 +83,8 @@ def _pause_json(row: Pause) -> dict[str, Any]:
 
 
 @subcommand(
-    "pause", "Pause a queue, a task, or everything; running jobs finish",
-    _add_targets, REASON, AUTHOR, _QUIET, _add_end,
+    "pause", "Pause a queue, a task, some jobs, or everything; running jobs finish",
+    _add_targets, REASON, AUTHOR, _QUIET, _add_end, shards="commit",
 )  # fmt: skip
 def _pause(options: dict[str, Any]) -> Output:
     target, words = _target(options)
@@ -86,7 +100,10 @@ def _pause(options: dict[str, Any]) -> Output:
     return _done(options, {"action": "pause", **_pause_json(paused)}, f"Paused {words}{end}.")
 
 
-@subcommand("resume", "End the pause of a queue, a task, or everything", _add_targets, _QUIET)
+@subcommand(
+    "resume", "End the pause of a queue, a task, some jobs, or everything", _add_targets, _QUIET,
+    shards="commit",
+)  # fmt: skip
 def _resume(options: dict[str, Any]) -> Output:
     target, words = _target(options)
     try:
@@ -94,7 +111,7 @@ def _resume(options: dict[str, Any]) -> Output:
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
     if not was_paused:
-        raise CommandError(f"{words[0].upper()}{words[1:]} is not paused. See: manage.py pgqueue pauses")
+        raise Nothing(f"{words[0].upper()}{words[1:]} is not paused. See: manage.py pgqueue pauses")
     [(kind, name)] = [(kind, name) for kind, name in target.items() if name]
     found = {"kind": "all", "name": ""} if kind == "everything" else {"kind": kind, "name": name}
     return _done(options, {"action": "resume", **found}, f"Resumed {words}.")
@@ -109,7 +126,7 @@ _PAUSES: Columns = {
 }
 
 
-@subcommand("pauses", "List what is paused, by whom, why, and until when")
+@subcommand("pauses", "List what is paused, by whom, why, and until when", shards="each")
 def _pauses(options: dict[str, Any]) -> Output:
     pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
     return Output(
@@ -131,7 +148,7 @@ _WORKER = (
 )  # fmt: skip
 
 
-@subcommand("workers", "List the workers, whether they live, and what they do")
+@subcommand("workers", "List the workers, whether they live, and what they do", shards="each")
 def _workers(options: dict[str, Any]) -> Output:
     workers, document = Crew(options["database"]).workers, []
     for worker in workers:
@@ -170,6 +187,7 @@ def _drain(options: dict[str, Any]) -> Output:
         action="store_true",
         help="with --json: also print the texts of statements, which may contain the arguments of jobs",
     ),
+    shards="each",
 )
 def _database(options: dict[str, Any]) -> Output:
     text, parts = [], database(options["database"], statements=options["statements"])
@@ -180,7 +198,7 @@ def _database(options: dict[str, Any]) -> Output:
     return Output(text, {"database": options["database"], "parts": [part.as_json() for part in parts]})
 
 
-@subcommand("doctor", "Examine everything that is known to go wrong, and say what helps")
+@subcommand("doctor", "Examine everything that is known to go wrong, and say what helps", shards="each")
 def _doctor(options: dict[str, Any]) -> Output:
     alias, text = options["database"], []
     examinations = examine(alias)
@@ -207,14 +225,17 @@ def _doctor(options: dict[str, Any]) -> Output:
              help="in which ready jobs should start (default: 1m)"),
     argument("--min", type=at_least(0), default=0, metavar="N", help="at least N workers (default: 0)"),
     argument("--max", type=at_least(1), metavar="N", help="at most N workers"),
+    shards="all",
 )  # fmt: skip
 def _scale_hint(options: dict[str, Any]) -> Output:
     queues = [options["queue"]] if isinstance(options["queue"], str) else options["queue"]
     limits = {"least": options["min"], "most": options["max"]}
     within = {"drain_within": options["drain_within"], "slots": options["slots"]}
-    hint = scale_hint(options["database"], queues, **within, **limits)
+    shards = options["shards"]
+    hint = scale_hint(shards if len(shards) > 1 else shards[0], queues, **within, **limits)
     document = {"database": options["database"], "workers": hint.workers, "slots": hint.slots}
-    return Output([str(hint.workers)], {**document, "queues": [row._asdict() for row in hint.queues]})
+    document |= {"queues": [row._asdict() for row in hint.queues]}
+    return Output([str(hint.workers)], document, error=hint.failed)
 
 
 _ALL = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"]
@@ -233,20 +254,58 @@ def _roles(options: dict[str, Any]) -> Output:
     alias, enqueuer, worker = options["database"], options["enqueuer"], options["worker"]
     if enqueuer == worker:
         raise ArgumentTypeError("--enqueuer and --worker must name two roles.")
-    make = statements_to_drop if options["drop"] else statements_to_make
-    statements = list(make(installation(alias), enqueuer, worker))
+    make = roles.statements_to_drop if options["drop"] else roles.statements_to_make
+    too_much = {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]}
+    done = f"{'Took the rights of' if options['drop'] else 'Gave rights to'} {enqueuer} and {worker}."
+    return _printed_or_applied(options, make(roles.installation(alias), enqueuer, worker), too_much, done)
+
+
+def _tenant_of_role(text: str) -> tuple[str, str]:
+    role, _, tenant = text.partition("=")
+    try:
+        return role, checked_tenant("The tenant", tenant)
+    except InvalidTask as error:
+        raise ArgumentTypeError(f"write ROLE=TENANT. {error}") from error
+
+
+@subcommand(
+    "tenants",
+    "Print the SQL that lets roles see only the jobs of their tenant",
+    argument("--role", action="append", default=[], type=_tenant_of_role, metavar="ROLE=TENANT",
+             help="a role, and its tenant; may be repeated"),
+    argument("--sees-all", action="append", default=[], metavar="ROLE",
+             help="a role that sees all jobs, as workers do; may be repeated"),
+    argument("--group", default="pgqueue_tenants", metavar="ROLE", help="the role with the rights of them"),
+    argument("--drop", action="store_true", help="take the policies back and drop the group"),
+    argument("--apply", action="store_true", help="run the SQL instead of printing it"),
+    has_json=False,
+)  # fmt: skip
+def _tenants(options: dict[str, Any]) -> Output:
+    alias, group, tenants = options["database"], options["group"], dict(options["role"])
+    statements, done = roles.statements_without_tenants(alias, group), f"Took the policies of {group}."
+    if not options["drop"]:
+        statements = roles.statements_for_tenants(alias, group, options["sees_all"], tenants)
+        done = f"Gave rights to {group}."
+    return _printed_or_applied(options, statements, dict.fromkeys([group, *tenants], _ALL[1:]), done)
+
+
+def _printed_or_applied(
+    options: dict[str, Any], statements: Iterable[str], too_much: dict[str, list[str]], done: str
+) -> Output:
+    """Print the statements, or run them and say what is ``done``. ``too_much``: rights which a role must not
+    have, and which the statements cannot take back.
+    """
+    alias, statements = options["database"], [*statements]
     if not options["apply"]:
         return Output("\n".join(f"{each};" for each in ["BEGIN", *statements, "COMMIT"]).split("\n"))
-    too_much = {} if options["drop"] else {enqueuer: _ALL, worker: ["TRUNCATE", "REFERENCES"]}
     try:
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            for role, rights in too_much.items():  # which this command has not given, and cannot take back
-                if found := forbidden(alias, role, rights):
+        with transaction.atomic(using=alias):
+            roles.run_all(alias, statements)
+            for role, rights in ({} if options["drop"] else too_much).items():
+                if found := roles.forbidden(alias, role, rights):
                     raise CommandError(
-                        f"The role {role} can still {shortened(found)}. It has this right through PUBLIC, "
-                        "or through a role whose member it is. Revoke it there."
+                        f"The role {role} can still {roles.shortened(found)}. It has this right through "
+                        "PUBLIC, or through a role whose member it is. Revoke it there."
                     )
     except DatabaseError as error:
         raise CommandError(
@@ -254,8 +313,7 @@ def _roles(options: dict[str, Any]) -> Output:
             "The owner of the tables must run this, and it needs CREATEROLE to make roles. Or let an "
             "administrator run what this command prints without --apply."
         ) from error
-    done = "Took the rights of" if options["drop"] else "Gave rights to"
-    return Output([f"{done} {enqueuer} and {worker}."])
+    return Output([done])
 
 
 @subcommand(
@@ -265,6 +323,7 @@ def _roles(options: dict[str, Any]) -> Output:
     argument("--address", default="127.0.0.1", metavar="IP", help="what to listen on (default: 127.0.0.1)"),
     argument("--all", action="store_true", help="of all databases that jobs go to"),
     has_json=False,
+    shards="all",
 )
 def _metrics(options: dict[str, Any]) -> Output:
     try:
@@ -273,7 +332,7 @@ def _metrics(options: dict[str, Any]) -> Output:
         from ...metrics import registry
     except ImportError as error:
         raise CommandError("This needs prometheus-client. Install it, or the extra `metrics`.") from error
-    databases = sorted(queue_databases()) if options["all"] else [options["database"]]
+    databases = sorted(queue_databases()) if options["all"] else options["shards"]
     stdout, address, port = options["stdout"], options["address"], options["port"]
     if port is None:
         stdout.write(generate_latest(registry(databases)).decode(), ending="")

@@ -236,7 +236,7 @@ _POLICY = (
 def _tasks(options: dict[str, Any]) -> Output:
     """Return the tasks. That a module cannot be imported is an error."""
     failed = discover(again=True)
-    schedules: dict[str, list[str]] = {}  # the names of those that code and settings declare
+    schedules: dict[str, list[str]] = {}  # the names that code and settings declare
     for name, declaration in sorted({**schedules_in_settings()[0], **declared_schedules()}.items()):
         schedules.setdefault(declaration.task_path, []).append(name)
     document: list[dict[str, Any]] = []

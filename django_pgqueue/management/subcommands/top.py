@@ -1,7 +1,8 @@
 """``manage.py pgqueue top``: the queue, live in a terminal, drawn by Rich.
 
 A thread looks at the queue, and the main thread draws and listens to the keys, so ``q`` works at once while
-the database takes its time, and so does a new size of the window.
+the database takes its time, and so does a new size of the window. Shards are looked at side by side. One that
+does not answer is named, and has no figures and no rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,8 +36,10 @@ from ...monitoring.health import Health, QueueState, judge
 from ...monitoring.health import read as read_state
 from ...monitoring.spans import HOUR, rates
 from ...monitoring.workers import Vital, queues_text
+from ...postgres.ask import Answers, ask_all, reason
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
+from ...tasks.links import public_id
 from .._arguments import seconds
 from .._output import Block, Output, Table, bar
 from .._parser import argument, subcommand
@@ -57,12 +60,14 @@ SHORTEST = 0.1  # seconds between two looks
              help="between two looks (default: 2 seconds)"),
     argument("--once", action="store_true", help="print everything once as text, and end"),
     has_json=False,
+    shards="all",
 )  # fmt: skip
 def run(options: dict[str, Any]) -> Output:
     """Watch it on a terminal. On a pipe or in a file, print it once."""
-    alias, stdout = options["database"], options["stdout"]
+    aliases, stdout = options["shards"], options["stdout"]
     if not stdout.isatty() or options["once"]:
-        return Output(_once(look(alias)))
+        found = look(aliases)
+        return Output(_once([*found.given.values()], aliases), error=str(found))
     try:
         from rich.console import Console
     except ImportError as error:
@@ -70,18 +75,19 @@ def run(options: dict[str, Any]) -> Output:
             "This needs Rich. Install it, or the extra `top`. `pgqueue top --once` needs none."
         ) from error
     console = Console(file=stdout._out, highlight=False, no_color=options["no_color"] or None)
-    watch(alias, options["interval"], console)
+    watch(aliases, options["interval"], console)
     return Output()
 
 
-def _once(found: Look) -> Iterator[Block]:
-    if found.error:
-        raise CommandError(found.headline)
-    yield from (found.headline, "", {label: text for label, text, _ in tiles(found)})
-    for name, order in View().sorts.items():
-        pane = PANES[name]
-        rows = [[text for text, _style in row] for row in pane.cells(found, order)]
-        yield from ("", Table([*pane.columns], rows, pane.right, pane.empty))
+def _once(looks: Sequence[Look], aliases: Sequence[str]) -> Iterator[Block]:
+    if not looks:
+        return
+    yield from headlines(looks, aliases)
+    yield from ("", {label: text for label, text, _ in tiles(looks)})
+    for name, order in View(aliases).sorts.items():
+        table = PANES[name].table(looks, order, aliases)
+        rows = [[text for text, _style in row] for row in table.rows]
+        yield from ("", Table(table.head, rows, table.right, table.empty))
 
 
 PATIENCE = 2.0  # seconds that one statement may take
@@ -102,15 +108,17 @@ class Look:
     running: list[Any] = field(default_factory=list)  # the jobs that have run longest
     failures: list[GroupFigures] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)  # the parts that took too long
-    error: str = ""  # why the database could not be read at all
 
     @property
     def headline(self) -> str:
-        """The health, or why nothing could be read."""
-        if self.error or self.health is None:
-            return f"The database {self.state.alias!r} cannot be read: {plain(self.error)}"
+        """The health."""
         slow = f" Too slow to show: {', '.join(self.slow)}." if self.slow else ""
-        return plain(self.health.line) + slow
+        return plain(self.health.line if self.health else "") + slow
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether everything was read, and there is no problem."""
+        return self.health is not None and self.health.is_healthy and not self.slow
 
     @property
     def workers(self) -> list[Any]:
@@ -118,8 +126,19 @@ class Look:
         return self.state.crew.workers if self.state.crew else []
 
 
-def look(alias: str) -> Look:
-    """Read everything. This never raises an error of the database."""
+def look(aliases: Sequence[str]) -> Answers[Look]:
+    """Read everything, from several databases side by side. This never raises an error of a database."""
+    if len(aliases) > 1:
+        return ask_all(aliases, _look)
+    (alias,) = aliases
+    try:
+        return Answers({alias: _look(alias)}, {})
+    except Error as error:
+        connections[alias].close()  # the next look connects again
+        return Answers({}, {alias: reason(error)})
+
+
+def _look(alias: str) -> Look:
     found = Look(QueueState(alias))
     running = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
     longest = running.order_by("last_attempted_at", "pk")[:MOST_RUNNING]
@@ -130,37 +149,44 @@ def look(alias: str) -> Look:
             return otherwise
         return value
 
-    try:
-        found.at = read("time", lambda: server_now(alias), found.at)
-        state = found.state = read_state(alias)
-        found.health = judge(state)
-        parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
-        found.slow += [name for name, part in parts.items() if part is None]
-        found.rates = read("rates", lambda: rates(alias), {})
-        found.running = read("running jobs", lambda: list(longest), [])
-        found.failures = read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES), [])
-    except Error as error:
-        found.error = " ".join(str(error).split()) or type(error).__name__
-        connections[alias].close()  # the next look connects again
+    found.at = read("time", lambda: server_now(alias), found.at)
+    state = found.state = read_state(alias)
+    found.health = judge(state)
+    parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
+    found.slow += [name for name, part in parts.items() if part is None]
+    found.rates = read("rates", lambda: rates(alias), {})
+    found.running = read("running jobs", lambda: list(longest), [])
+    found.failures = read("failures", lambda: groups(alias, HOUR, most=MOST_FAILURES), [])
     return found
+
+
+def headlines(looks: Sequence[Look], aliases: Sequence[str]) -> Iterator[str]:
+    """Yield the health of each shard, those with problems first. Healthy shards share a line."""
+    if len(aliases) == 1:
+        yield from (each.headline for each in looks)
+        return
+    yield from (f"{each.state.alias}: {each.headline}" for each in looks if not each.is_calm)
+    if calm := [each.state.alias for each in looks if each.is_calm]:
+        yield f"Healthy: {', '.join(calm)}"
 
 
 _BAD, _WARNING, _DIM, _BAR = "bold red", "yellow", "dim", "cyan"
 _VITAL = {Vital.RUNNING: "green", Vital.DRAINING: _WARNING}
 
 
-def tiles(found: Look) -> list[tuple[str, str, str]]:
-    """Return the four most important figures with their names and styles."""
-    state = found.state
-    depths = [*(state.depths or {}).values()]
+def tiles(looks: Sequence[Look]) -> list[tuple[str, str, str]]:
+    """Return the four most important figures, of all shards together, with their names and styles."""
+    states = [found.state for found in looks]
+    depths = [depth for state in states for depth in (state.depths or {}).values()]
     ages = [depth.oldest_ready for depth in depths if depth.ready and not depth.is_paused]
-    slots, busy = (state.crew.slots, state.crew.busy) if state.crew else (0, 0)
-    failed, before = state.failed
+    slots = sum(state.crew.slots for state in states if state.crew)
+    busy = sum(state.crew.busy for state in states if state.crew)
+    failed, before = (sum(counts) for counts in zip(*(state.failed for state in states), strict=True))
     ready = capped(sum(depth.ready for depth in depths))
     return [
         ("Ready", f"{ready}, oldest {age(max(ages))}" if ages else ready, ""),
         ("Running", f"{number(busy)} of {number(slots)} slots {_bar(busy, slots)}", ""),
-        ("Finished", throughput(state.per_second), ""),
+        ("Finished", throughput(sum(state.per_second for state in states)), ""),
         ("Failed", f"{number(failed)} in 1 h, {number(before)} before", _BAD if failed > before else ""),
     ]
 
@@ -171,6 +197,15 @@ def _ago(found: Look, moment: datetime | None) -> str:
 
 def _bar(part: float, whole: float) -> str:
     return bar(part / whole if whole else 0.0)
+
+
+class Styled(NamedTuple):
+    """A table whose texts have styles."""
+
+    head: list[str]
+    rows: list[list[tuple[str, str]]]
+    right: range
+    empty: str
 
 
 class Pane(NamedTuple):
@@ -184,11 +219,18 @@ class Pane(NamedTuple):
     sorts: dict[str, Callable[[Look, Any], Any]]
     """How it can be sorted. The first one is the usual order; 0 keeps that of the look."""
 
-    def cells(self, found: Look, order: str) -> list[list[tuple[str, str]]]:
-        """Return the texts of all rows, each with its style."""
-        rows = sorted(self.rows(found), key=partial(self.sorts[order], found))
-        cells = ([column(found, row) for column in self.columns.values()] for row in rows)
-        return [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in cells]
+    def table(self, given: Sequence[Look], order: str, names: Sequence[str]) -> Styled:
+        """Return the table of these looks. If they are of several shards, its second column names them."""
+        columns, right = {**self.columns}, self.right
+        if len(names) > 1:
+            first, *others = columns.items()
+            columns = dict([first, ("Shard", lambda found, _: found.state.alias), *others])
+            right = range(right.start + 1, right.stop + 1)
+        pairs = [(found, row) for found in given for row in self.rows(found)]
+        pairs.sort(key=lambda pair: self.sorts[order](*pair))
+        cells = ([column(*pair) for column in columns.values()] for pair in pairs)
+        rows = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in cells]
+        return Styled([*columns], rows, right, self.empty)
 
 
 def _queues(found: Look) -> list[Depth]:
@@ -247,7 +289,7 @@ PANES = {
         lambda found: found.running,
         {
             "Running jobs": lambda _, job: job.task_path,
-            "ID": lambda _, job: str(job.pk),
+            "ID": lambda found, job: public_id(job.pk, found.state.alias),
             "Runs for": lambda found, job: _ago(found, job.last_attempted_at),
             "Queue": lambda _, job: job.queue_name,
             "Worker": _worker,
@@ -258,7 +300,7 @@ PANES = {
         range(1, 3),
         "No job is running.",
         sorts={
-            "longest": lambda *_: 0,
+            "longest": lambda found, job: (job.last_attempted_at or found.at, job.pk),
             "newest": lambda found, job: found.at - (job.last_attempted_at or found.at),
             "task": lambda _, job: (job.task_path, job.pk),
         },
@@ -278,7 +320,7 @@ PANES = {
         range(1, 4),
         "Nothing has failed.",
         sorts={
-            "most": lambda *_: 0,
+            "most": lambda _, group: -(group.failed + group.retried),
             "newest": lambda found, group: found.at - group.last_seen,
             "task": lambda _, group: list(group.tasks),
         },
@@ -290,6 +332,8 @@ PANES = {
 class View:
     """What the user has chosen with the keys."""
 
+    aliases: Sequence[str]
+    shard: str = ""  # the only shard that is shown; empty for all
     pane: str = ""  # the only pane that is shown; empty for all
     is_paused: bool = False
     sorts: dict[str, str] = field(
@@ -308,6 +352,9 @@ class View:
             name = self.pane or "queues"
             orders = [*PANES[name].sorts]
             self.sorts[name] = orders[(orders.index(self.sorts[name]) + 1) % len(orders)]
+        elif key == "d" and len(self.aliases) > 1:
+            each = ["", *self.aliases]
+            self.shard = each[(each.index(self.shard) + 1) % len(each)]
         else:
             return False
         return True
@@ -317,7 +364,17 @@ class View:
         """What the keys do."""
         numbers = "  ".join(f"{place} {name}" for place, name in enumerate(("all", *PANES)))
         pause = "go on" if self.is_paused else "pause"
-        return f"q quit  p {pause}  r now  {numbers}  s sorted by {self.sorts[self.pane or 'queues']}"
+        shard = f"  d shard: {self.shard or 'all'}" if len(self.aliases) > 1 else ""
+        return f"q quit  p {pause}  r now  {numbers}  s sorted by {self.sorts[self.pane or 'queues']}{shard}"
+
+    def shown(self, now: Answers[Look], last: dict[str, Look]) -> tuple[list[str], list[Look], str]:
+        """Return the shards that are chosen, their looks, and who of them does not answer. If none of them
+        does, these are their last looks.
+        """
+        names = [self.shard] if self.shard else [*self.aliases]
+        failed = Answers[Look]({}, {alias: why for alias, why in now.failed.items() if alias in names})
+        known = now.given if any(alias in now.given for alias in names) else last
+        return names, [known[alias] for alias in names if alias in known], str(failed)
 
 
 def shares(rows: dict[str, int], height: int) -> dict[str, int]:
@@ -335,31 +392,39 @@ def shares(rows: dict[str, int], height: int) -> dict[str, int]:
     return found
 
 
-def picture(now: Look, last: Look, view: View, console: Console) -> RenderableType:
+def picture(now: Answers[Look], last: dict[str, Look], view: View, console: Console) -> RenderableType:
     """Return what fits the screen.
 
-    ``now``: the newest look, which may have failed. ``last``: the newest one that has not.
+    ``now``: the newest look, which may have failed. ``last``: the newest one of each shard that has not.
     """
     from rich.columns import Columns
     from rich.console import Group
     from rich.layout import Layout
     from rich.text import Text
 
-    shown = now if now.error else last
-    is_calm = shown.health and shown.health.is_healthy and not shown.slow and not shown.error
-    paused = ", paused" if view.is_paused else ""
-    figures = [Text.assemble((f"{label}: ", "bold"), (text, style)) for label, text, style in tiles(last)]
+    names, looks, unanswered = view.shown(now, last)
+    at = f", {local(looks[0].at):%H:%M:%S}" if looks else ""
+    lines = [plain(unanswered)] if unanswered else []
+    if not all(alias in now.failed for alias in names):  # else the headlines are old
+        lines += headlines(looks, names)
+    is_calm = not unanswered and all(found.is_calm for found in looks)
+    figures = [
+        Text.assemble((f"{label}: ", "bold"), (text, style))
+        for label, text, style in (tiles(looks) if looks else ())
+    ]
     top = Group(
-        Text(f"pgqueue top: {now.state.alias}, {local(last.at):%H:%M:%S}{paused}", _DIM),
-        Text(shown.headline, "bold black on green" if is_calm else "bold white on red"),
+        Text(f"pgqueue top: {', '.join(names)}{at}{', paused' if view.is_paused else ''}", _DIM),
+        *(Text(line, "bold black on green" if is_calm else "bold white on red") for line in lines),
         Columns(figures, equal=True, padding=(0, 3)),
     )
     height = len(console.render_lines(top))
-    rows = {
-        name: pane.cells(last, view.sorts[name]) for name, pane in PANES.items() if view.pane in ("", name)
+    panes = {
+        name: pane.table(looks, view.sorts[name], names)
+        for name, pane in PANES.items()
+        if looks and view.pane in ("", name)
     }
-    most = shares({name: len(each) or 1 for name, each in rows.items()}, console.height - height - 1)
-    tables = (_drawn(PANES[name], each, most[name]) for name, each in rows.items())
+    most = shares({name: len(table.rows) or 1 for name, table in panes.items()}, console.height - height - 1)
+    tables = (_drawn(table, most[name]) for name, table in panes.items())
     screen = Layout()
     screen.split_column(
         Layout(top, size=height),
@@ -369,22 +434,22 @@ def picture(now: Look, last: Look, view: View, console: Console) -> RenderableTy
     return screen
 
 
-def _drawn(pane: Pane, rows: list[list[tuple[str, str]]], most: int) -> Iterator[RenderableType]:
+def _drawn(table: Styled, most: int) -> Iterator[RenderableType]:
     """Yield an empty line, and the table with its first rows. Nothing in their texts is markup."""
     from rich.table import Table
     from rich.text import Text
 
     cell = partial(Text, no_wrap=True, overflow="ellipsis")
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, name in enumerate(pane.columns):
+    for place, name in enumerate(table.head):
         # What may be wrapped is cut first, the widest column before others; so numbers stay whole.
-        is_number = place in pane.right
+        is_number = place in table.right
         shown.add_column(cell(name, "bold"), justify="right" if is_number else "left", no_wrap=is_number)
-    for row in rows[:most]:
+    for row in table.rows[:most]:
         shown.add_row(*(cell(plain(text), style) for text, style in row))
     yield ""
-    yield shown if rows else Text.assemble((next(iter(pane.columns)), "bold"), "\n", (pane.empty, _DIM))
-    if hidden := len(rows) - most:
+    yield shown if table.rows else Text.assemble((table.head[0], "bold"), "\n", (table.empty, _DIM))
+    if hidden := len(table.rows) - most:
         yield Text(f"… {hidden} more" if hidden > 0 else "", _DIM)
 
 
@@ -395,12 +460,12 @@ class _Poller(threading.Thread):
     """Looks at the queue, again and again, on a connection of its own."""
 
     is_over = is_paused = False
-    now: Look | None = None
+    now: Answers[Look] | None = None
     failure: BaseException | None = None
 
-    def __init__(self, alias: str, interval: float) -> None:
+    def __init__(self, aliases: Sequence[str], interval: float) -> None:
         super().__init__(name="pgqueue-top", daemon=True)
-        self._alias, self._interval = alias, interval
+        self._aliases, self._interval = aliases, interval
         self.wake = threading.Event()
         """Set to look at once."""
 
@@ -409,23 +474,24 @@ class _Poller(threading.Thread):
         try:
             while not self.is_over:
                 if not self.is_paused or self.now is None:
-                    self.now = look(self._alias)
+                    self.now = look(self._aliases)
                 self.wake.wait(self._interval)
                 self.wake.clear()
         except BaseException as error:  # the loop raises it
             self.failure = error
         finally:
-            connections[self._alias].close()
+            connections.close_all()  # of this thread
 
 
-def watch(alias: str, interval: float, console: Console) -> None:
+def watch(aliases: Sequence[str], interval: float, console: Console) -> None:
     """Draw until ``q``, Ctrl-C or SIGTERM."""
     from rich.live import Live
 
-    poller, view = _Poller(alias, interval), View()
+    poller, view = _Poller(aliases, interval), View(aliases)
     poller.start()
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False)
-    last, drawn, pressed, is_changed = None, None, "", False
+    last: dict[str, Look] = {}
+    drawn, pressed, is_changed = None, "", False
     # SIGTERM ends the drawing as Ctrl-C does, so that the terminal is restored.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -435,7 +501,7 @@ def watch(alias: str, interval: float, console: Console) -> None:
                 console.width, console.height = size = os.get_terminal_size(console.file.fileno())
                 now = poller.now
                 if now is not None and (is_changed or drawn != (now, size)):
-                    last = last if last and now.error else now
+                    last |= now.given
                     live.update(picture(now, last, view, console), refresh=True)
                     drawn = now, size
                 pressed = key(_TICK)

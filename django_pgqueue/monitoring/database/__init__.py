@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque, namedtuple
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -22,6 +21,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from ... import conf
 from ...formatting import age, number
+from ...postgres import sql_of
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import redact_text
 
@@ -86,7 +86,7 @@ def _part(alias: str, code: str, statements: bool) -> DatabasePart:
 
 def read_rows(alias: str, code: str, *, statements: bool = False) -> list[Any]:
     """Return the rows of a part. Raises ``TimeLimitReached``."""
-    statement = Path(__file__).with_name(f"{code}.sql").read_text(encoding="utf-8")
+    statement = sql_of(__file__, code)
     if code == "traffic":
         server: Any = connections[alias]
         statement = statement.format(**(_SINCE_17 if server.pg_version >= 170_000 else _BEFORE_17))

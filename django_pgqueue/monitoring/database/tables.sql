@@ -1,5 +1,5 @@
 -- The size of each table of the queue, its rows as the statistics of the server know them, and when it was vacuumed.
--- The functions read the counters of these tables only; pg_stat_user_tables would sum up those of all tables.
+-- The functions read the counters of these tables only; pg_stat_user_tables would sum up the counters of all tables.
 SELECT class.relname AS name, pg_relation_size(class.oid) AS table_bytes, pg_indexes_size(class.oid) AS index_bytes,
     pg_stat_get_live_tuples(class.oid) AS live_rows, pg_stat_get_dead_tuples(class.oid) AS dead_rows,
     greatest(pg_stat_get_last_autovacuum_time(class.oid), pg_stat_get_last_vacuum_time(class.oid)) AS vacuumed_at,

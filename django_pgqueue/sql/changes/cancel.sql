@@ -1,6 +1,7 @@
--- Cancel jobs: those that have not started end at once, and running ones are asked to stop. Returns the ids of the jobs
+-- Cancel jobs: waiting ones end at once, and running ones are asked to stop. Returns the ids of the jobs
 -- that changed. What waits for them may be cancelled, too (_pgqueue_settle), but is not returned. reason: why the jobs
--- that have not started are cancelled; NULL: a user has asked for it.
+-- that have not started are cancelled; NULL: a user has asked for it. If a job of the relay may have handed over its
+-- call, a further job cancels in the other database what the call has become (_pgqueue_recall).
 --
 -- Race: a job may be claimed or finished between the statements, so the rows are locked first, in the order of id, as
 -- in every function that locks several rows, so that two such functions never deadlock.
@@ -12,8 +13,21 @@ DECLARE
     asked bigint[];
     freed text[];
     marked pgqueue_ended[];
+    live integer;
+    relayed bigint[];
+    handed_over bigint[];
 BEGIN
-    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) ORDER BY job.id FOR UPDATE;
+    SELECT count(*), array_agg(job.id) FILTER (
+        WHERE job.task_path = 'django_pgqueue.jobs.relay.hand_over' AND job.last_attempted_at IS NOT NULL
+            AND (job.status <> 'running' OR job.cancel_requested_at IS NULL))
+    INTO live, relayed
+    FROM (
+        SELECT one.id, one.task_path, one.last_attempted_at, one.status, one.cancel_requested_at
+        FROM pgqueue_job_live AS one WHERE one.id = ANY (ids) ORDER BY one.id FOR UPDATE
+    ) AS job;
+    IF relayed IS NOT NULL OR live < cardinality(ids) THEN
+        handed_over := _pgqueue_recall(relayed, CASE WHEN live < cardinality(ids) THEN ids ELSE relayed END);
+    END IF;
 
     SELECT gone.dropped, gone.freed, gone.marked INTO cancelled, freed, marked
     FROM _pgqueue_drop(ids, CASE WHEN reason IS NOT NULL
@@ -32,11 +46,11 @@ BEGIN
     )
     SELECT array_agg(running.id) INTO asked FROM running;
     PERFORM pg_notify(_pgqueue_channel(), 'cancel ' || asking.id) FROM unnest(asked) AS asking (id);
-    RETURN cancelled || asked;
+    RETURN cancelled || asked || handed_over;
 END $$;
 
 -- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, for each
--- of p_ids; NULL: a user has asked for it. Why a job has waited ends with it. Returns the ids of those that were
+-- of p_ids; NULL: a user has asked for it. Why a job has waited ends with it. Returns the ids of the jobs that were
 -- moved, their limit keys, and those with marks, for _pgqueue_settle.
 CREATE FUNCTION _pgqueue_drop(
     p_ids bigint[], p_reasons text[], OUT dropped bigint[], OUT freed text[], OUT marked pgqueue_ended[]

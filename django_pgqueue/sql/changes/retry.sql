@@ -1,7 +1,7 @@
 -- Run jobs again, now, with a new budget of attempts. Finished jobs come back from history with their id, attempts and
--- errors, those that are done only with "done"; waiting jobs become due. A job whose task is paused stays blocked until
--- the pause ends. Running jobs do not change, and neither do those that wait for other jobs: their order is what they
--- were enqueued for. A job that was cancelled while it waited for others waits again for those that are not over.
+-- errors, done ones only with "done"; waiting jobs become due. A job whose task is paused stays blocked until
+-- the pause ends. Running jobs do not change, and neither do jobs that wait for others: their order is what they
+-- were enqueued for. A job that was cancelled while it waited for others waits again for the ones that are live.
 -- Returns the ids of the jobs that changed. A SELECT that waits for another retry, or for the TRUNCATE of the shelf,
 -- finds nothing afterwards, which is correct.
 --
@@ -56,7 +56,7 @@ BEGIN
         WHERE step.kind <> 'timeout';
     END IF;
     IF unfolded.children IS NOT NULL THEN
-        -- Block those that still wait for some of their parents. Race: such a parent ends at this moment. It deletes
+        -- Block the jobs that still wait for some of their parents. Race: such a parent ends at this moment. It deletes
         -- the edge, and this waits for its commit. If this is first, the end of the parent waits for the lock of the
         -- edge, and then sees the job.
         PERFORM FROM pgqueue_edge AS edge WHERE edge.child_id = ANY (unfolded.children)
@@ -86,8 +86,8 @@ LANGUAGE sql SET search_path FROM CURRENT AS $$
     SELECT _pgqueue_hurry(ids, false)
 $$;
 
--- Lock live jobs, and make those due that wait for a time or for the end of a pause. With p_afresh, also those that are
--- due, and all of them with a new budget of attempts. Those that sleep in a step go on: their sleep ends. Waits for
+-- Lock live jobs, and make the ones due that wait for a time or for the end of a pause. With p_afresh, also due
+-- ones, and all of them with a new budget of attempts. Jobs that sleep in a step go on: their sleep ends. Waits for
 -- an event are not. Returns the ids of the jobs that changed.
 CREATE FUNCTION _pgqueue_hurry(p_ids bigint[], p_afresh boolean) RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,6 +1,6 @@
 -- Claim due jobs for a worker in another language: SELECT * FROM pgqueue_claim('{mail}', 1, 77).
 --
--- The order and the limits are those of the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the
+-- The order and the limits are as in the claim of a worker in Python (jobs/claim.py). Jobs with a limit key pass the
 -- gate, and limited queues are asked for their room. Each statement here has a new snapshot, which both need, so only
 -- READ COMMITTED is allowed.
 --
@@ -73,19 +73,17 @@ BEGIN
             CASE WHEN step = 1 THEN at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END, turn) AS pick;
         EXIT WHEN picked = '{}';
 
-        -- Report those that must not be handed out: they have expired, their task is paused, or no attempt is left (a
+        -- Report jobs that must not be handed out: they have expired, a pause holds them, or no attempt is left (a
         -- worker reported a retry too many). Left where they are, they would stay in front of the others, and of the
         -- wait queue of their limit key.
         SELECT coalesce(array_agg(job.id), '{}') AS ids, array_agg(verdict.outcome) AS outcomes,
             array_agg(CASE verdict.outcome
                 WHEN 'cancelled' THEN format('expired at %s', job.expires_at)
-                WHEN 'paused' THEN left('paused' || coalesce(' by ' || nullif(pause.author, ''), '')
-                    || coalesce(': ' || nullif(pause.reason, ''), ''), 500)
+                WHEN 'paused' THEN pause.reason
                 ELSE 'no attempts are left' END) AS reasons
         INTO aside
         FROM pgqueue_job_live AS job
-        LEFT JOIN pgqueue_pause AS pause ON pause.kind = 'task' AND pause.name = job.task_path
-            AND (pause.until IS NULL OR pause.until > clock_timestamp())
+        LEFT JOIN _pgqueue_put_aside(picked) AS pause ON pause.id = job.id
         CROSS JOIN LATERAL (SELECT CASE
             WHEN job.expires_at <= clock_timestamp() THEN 'cancelled'
             WHEN pause.id IS NOT NULL THEN 'paused'
@@ -164,7 +162,7 @@ BEGIN
         ORDER BY job.priority DESC, job.run_after, job.id;
 END $$;
 
--- Lock and return the jobs that a claim by SQL looks at: those of the highest priorities first, the queues of one
+-- Lock and return the jobs that a claim by SQL looks at: the highest priorities first, the queues of one
 -- priority in random order, and each range by time. Rows that others have locked are skipped.
 --
 -- A worker in Python keeps a mark for each range. This has none: _pgqueue_first_due reads each range from its start,
@@ -202,9 +200,11 @@ BEGIN
         CONTINUE WHEN room < 1;
         found := '{}';
         IF released <> '{}' THEN
+            -- The status is a calculation, which hides the predicate of pgqueue_job_claim: without statistics,
+            -- the planner would read that whole index together with these ids.
             found := ARRAY(
                 SELECT job.id FROM pgqueue_job_live AS job
-                WHERE job.id = ANY (released) AND job.status IN ('pending', 'retry')
+                WHERE job.id = ANY (released) AND job.status || '' IN ('pending', 'retry')
                     AND job.queue_name = range.queue_name AND job.priority = range.priority
                     AND job.is_grouped = (range.group_key IS NOT NULL) AND job.id <> ALL (picked)
                 ORDER BY job.wait_position LIMIT room FOR NO KEY UPDATE SKIP LOCKED);

@@ -1,6 +1,6 @@
 -- Return whether this transaction must still wake the sleepers of a queue: true once for each queue. The queues
 -- are remembered in a setting that ends with the transaction. SET pgqueue.notify = off turns the wake-up off, for
--- transactions that will be PREPAREd (PostgreSQL refuses those that have sent a NOTIFY).
+-- transactions that will be PREPAREd (PostgreSQL refuses ones that have sent a NOTIFY).
 CREATE FUNCTION _pgqueue_wake_once(p_queue_name text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     queues text := coalesce(current_setting('pgqueue.wake_once', true), '');

@@ -57,7 +57,8 @@ BEGIN
             options := jsonb_build_object('search', declared.search) || options;
         END IF;
         options := nullif(options - 'max_json_bytes' - ARRAY(
-            SELECT name FROM unnest('{limit_key,group_key,unique_key}'::text[]) AS name WHERE options -> name = 'null'
+            SELECT name FROM unnest('{limit_key,group_key,unique_key,tenant}'::text[]) AS name
+            WHERE options -> name = 'null'
         ), '{}');
     END IF;
     SELECT one.id, one.outcome INTO job FROM _pgqueue_enqueue(
@@ -77,22 +78,27 @@ END $$;
 -- The options of a job that another role than the owner of the functions enqueues. A role that may change the table of
 -- jobs gets them back as they are. Any other one has only the right to enqueue (manage.py pgqueue roles): what would
 -- change, hold up or reveal the jobs of others is refused, and the job carries the name of the role in its context, by
--- which pgqueue_result knows whose it is, so other jobs have no column for this.
+-- which pgqueue_result knows whose it is, so other jobs have no column for this. A role of pgqueue_tenant_role is such
+-- a role whatever else it may do, its jobs have its tenant, and a role without a tenant may give its jobs none.
 --
 -- The role is that of SET ROLE, which the server lets only its members choose, or that of the session. current_user is
 -- the owner here. If the functions run with the rights of their callers, the tables are what protects them.
---
--- The context is checked here, because _pgqueue_enqueue_many takes that of all jobs unchecked from Python.
 CREATE FUNCTION _pgqueue_enqueue_only(p_options jsonb, p_batch bigint DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+    own text := pgqueue_tenant();
+    given text := coalesce(p_options ->> 'tenant', p_options #>> '{context,tenant}');
     refused text;
 BEGIN
-    IF has_table_privilege(caller, 'pgqueue_job', 'UPDATE')
-        OR NOT (SELECT prosecdef FROM pg_proc WHERE oid = '_pgqueue_enqueue'::regproc)
+    IF own IS NULL AND (has_table_privilege(caller, 'pgqueue_job', 'UPDATE')
+        OR NOT (SELECT prosecdef FROM pg_proc WHERE oid = '_pgqueue_enqueue'::regproc))
     THEN
         RETURN p_options;
+    ELSIF given <> own OR given IS NOT NULL AND own IS NULL THEN
+        RAISE EXCEPTION 'pgqueue: the role % may not enqueue for the tenant %', caller, given
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = 'The tenant of a role is in the table pgqueue_tenant_role.';
     END IF;
     refused := CASE
         WHEN p_batch IS NOT NULL THEN 'batch'
@@ -106,16 +112,56 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege',
                 HINT = 'It would touch jobs of others. Enqueue this job with a role that may change jobs.';
     END IF;
-    IF _pgqueue_options_problem(p_options) IS NOT NULL THEN
-        RAISE EXCEPTION 'pgqueue: %', _pgqueue_options_problem(p_options) USING ERRCODE = 'invalid_parameter_value';
-    END IF;
     RETURN coalesce(p_options, '{}') || jsonb_build_object(
-        'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller));
+        'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller)
+            || CASE WHEN own IS NULL THEN '{}' ELSE jsonb_build_object('tenant', own) END);
+END $$;
+
+-- The tenant of the caller: of the role of SET ROLE, or that of the session. NULL: it has none, as with the owner of
+-- the tables and with workers. Policies call it. It has the rights of its owner, so that no role reads the table.
+CREATE FUNCTION pgqueue_tenant() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT mine.tenant::text FROM pgqueue_tenant_role AS mine
+    WHERE mine.role = coalesce(nullif(current_setting('role'), 'none'), session_user)
+$$;
+
+-- Return the options of a job with its tenant in the context, from where the column has it, and with the tenant as the
+-- prefix of its unique key and of its limit key, after the limit's name: the jobs of two tenants never share a key. A
+-- tenant contains no colon, so no key of another tenant begins with this prefix. NULL: it has no tenant.
+CREATE FUNCTION _pgqueue_of_tenant(p_options jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    tenant text := coalesce(p_options ->> 'tenant', p_options #>> '{context,tenant}');
+    own jsonb;
+    limit_name text;
+    longest integer;
+BEGIN
+    IF p_options ? 'tenant' THEN  -- Python has it in the context
+        own := jsonb_build_object('tenant', tenant);
+        p_options := (p_options - 'tenant')
+            || jsonb_build_object('context', coalesce((p_options -> 'context') || own, own));
+    END IF;
+    IF tenant IS NULL OR NOT p_options ?| '{unique_key,limit_key}' THEN
+        RETURN p_options;
+    END IF;
+    IF p_options ? 'unique_key' THEN
+        p_options := p_options || jsonb_build_object('unique_key', tenant || ':' || (p_options ->> 'unique_key'));
+    END IF;
+    IF p_options ? 'limit_key' THEN
+        limit_name := split_part(p_options ->> 'limit_key', '/', 1);
+        p_options := p_options || jsonb_build_object('limit_key', limit_name || '/' || tenant || ':'
+            || substr(p_options ->> 'limit_key', length(limit_name) + 2));
+    END IF;
+    longest := greatest(length(p_options ->> 'unique_key'), length(p_options ->> 'limit_key'));
+    IF longest > 200 THEN
+        RAISE EXCEPTION 'pgqueue: % has % characters with its tenant, but a job can store only 200: use a hash of it',
+            CASE WHEN length(p_options ->> 'unique_key') = longest THEN 'unique_key' ELSE 'limit_key' END, longest
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN p_options;
 END $$;
 
 -- Enqueue one job. Python calls this, and so does pgqueue_enqueue, for all other callers. The delay and
 -- the expiry are computed here, with the database's clock. The outcome is created, or what _pgqueue_insert_unique says
--- of a job with a unique key; then the times are those of this call, and not those of the job that has the key. A job
+-- of a job with a unique key; then the times belong to this call, and not to the job that has the key. A job
 -- never becomes claimable with a time in the past, because workers skip jobs that are below their marks
 -- (worker/producer/ranges.py). A job with a limit key that is due takes its place in the wait queue of the key at once.
 -- A job that waits for others is blocked, and in no line, until they finish.
@@ -148,6 +194,9 @@ BEGIN
     END IF;
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
         p_options := _pgqueue_enqueue_only(p_options);
+    END IF;
+    IF p_options ? 'tenant' OR p_options -> 'context' ? 'tenant' AND p_options ?| '{unique_key,limit_key}' THEN
+        p_options := _pgqueue_of_tenant(p_options);
     END IF;
     new_id := nextval('pgqueue_job_id_seq');
     enqueued_at := clock_timestamp();
@@ -187,9 +236,9 @@ BEGIN
     END IF;
 END $$;
 
--- What has become of a job: for the role that has enqueued it, and for roles that may read all jobs. No other gets a
--- row, as if there were no such job. The arguments and the traceback are left out: the caller knows the first, and the
--- second belongs to those who run the worker.
+-- What has become of a job: for the role that has enqueued it, for roles with its tenant, and for roles that may read
+-- all jobs. No other gets a row, as if there were no such job. The arguments and the traceback are left out: the caller
+-- knows the first, and the second belongs to the role that runs the worker.
 CREATE FUNCTION pgqueue_result(
     id bigint,
     OUT status text, OUT is_finished boolean, OUT result jsonb, OUT error_class text, OUT attempts integer,
@@ -198,11 +247,13 @@ CREATE FUNCTION pgqueue_result(
 #variable_conflict use_column
 DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
-    sees_all boolean := has_table_privilege(caller, 'pgqueue_job', 'SELECT');
+    own text := pgqueue_tenant();
+    sees_all boolean := own IS NULL AND has_table_privilege(caller, 'pgqueue_job', 'SELECT');
 BEGIN
     RETURN QUERY
     SELECT job.status::text, word.is_terminal, job.result, job.errors -> -1 ->> 'class', job.attempts,
         job.enqueued_at, job.started_at, job.finished_at
     FROM pgqueue_job AS job JOIN pgqueue_status AS word ON word.status = job.status
-    WHERE job.id = pgqueue_result.id AND (sees_all OR job.context ->> 'role' = caller);
+    WHERE job.id = pgqueue_result.id AND (sees_all OR job.tenant = own
+        OR own IS NULL AND job.context ->> 'role' = caller);
 END $$;

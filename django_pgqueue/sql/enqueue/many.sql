@@ -51,6 +51,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
+        -- That of Python has been checked, but a role that writes SQL can pass any.
+        IF p_context IS NOT NULL AND _pgqueue_options_problem(jsonb_build_object('context', p_context)) IS NOT NULL THEN
+            RAISE EXCEPTION 'pgqueue: %', _pgqueue_options_problem(jsonb_build_object('context', p_context))
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
         IF p_options IS NOT NULL THEN
             p_options := ARRAY(
                 SELECT CASE WHEN given.options IS NOT NULL THEN _pgqueue_enqueue_only(given.options) END
@@ -62,6 +67,15 @@ BEGIN
         END IF;
         p_context := _pgqueue_enqueue_only(
             CASE WHEN p_context IS NOT NULL THEN jsonb_build_object('context', p_context) END, p_batch) -> 'context';
+    END IF;
+    IF p_options IS NOT NULL AND (p_context ? 'tenant' OR EXISTS (
+        SELECT FROM unnest(p_options) AS given (options)
+        WHERE given.options ? 'tenant' OR given.options -> 'context' ? 'tenant'
+    )) THEN
+        p_options := ARRAY(
+            SELECT _pgqueue_of_tenant(CASE WHEN p_context IS NULL THEN given.options
+                ELSE jsonb_build_object('context', p_context) || given.options END)
+            FROM unnest(p_options) WITH ORDINALITY AS given (options, place) ORDER BY given.place);
     END IF;
     IF p_options IS NOT NULL THEN
         statuses := ARRAY(
@@ -129,7 +143,7 @@ BEGIN
             ids[place], p_task_paths[place], p_args[place], p_kwargs[place], p_metadata[place], p_queue_names[place],
             p_priorities[place], due, due + p_expires_after[place] * interval '1 second', now, p_max_attempts[place],
             p_timeouts[place], p_on_lost[place], CASE WHEN p_context IS NULL THEN p_options[place]
-                ELSE p_options[place] || jsonb_build_object('context', p_context) END,
+                ELSE jsonb_build_object('context', p_context) || p_options[place] END,
             coalesce(link.marks[place], all_marks), coalesce(link.batches[place], p_batch),
             link.parents[place]::bigint[], link.reasons[place]) AS one;
         ids[place] := held.id;

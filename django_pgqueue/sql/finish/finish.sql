@@ -1,9 +1,10 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job has finished and moves to history),
 -- retry, snooze (run again after a delay), wait (snooze until an event), release (requeued unstarted), unknown
 -- (requeued by a worker that does not know the task; started_at keeps the time when this was first found), paused (put
--- aside unstarted, blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt.
--- Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was
--- lost. cancelled has those that would run again, but were asked to cancel or met a twin; it is NULL if there are none.
+-- aside unstarted, blocked until a pause ends). Of the outcomes that run again, only retry counts as an
+-- attempt. Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing
+-- there was lost. cancelled has the jobs that would run again, but were asked to cancel or met a twin; it is NULL if
+-- there are none.
 --
 -- In the functions that this calls, a job is matched only by id and lease. With a test of the status, too, the planner
 -- could use the index of running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows
@@ -76,7 +77,7 @@ BEGIN
     accepted := coalesce(accepted, '{}');
 END $$;
 
--- Move the finished jobs to history: those with a final outcome, those that were asked to cancel, and those that
+-- Move the finished jobs to history: jobs with a final outcome, jobs that were asked to cancel, and jobs that
 -- met a twin. freed has their limit keys, marked those with marks, for _pgqueue_settle, and failed their attempts that
 -- failed. Without such jobs, each of them is NULL.
 --
@@ -159,7 +160,7 @@ CREATE FUNCTION _pgqueue_requeue_jobs(
     p_logs jsonb[], OUT ids bigint[], OUT freed text[], OUT failed pgqueue_failed[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    held text[];      -- the paused tasks, whose pauses do not end before this commit
+    held text[];      -- the paused tasks, and the reasons of other pauses, that do not end before this commit
     changing text[];  -- those whose pause is being resumed at this moment
 BEGIN
     IF 'paused' = ANY (p_outcomes) THEN
@@ -168,13 +169,14 @@ BEGIN
         -- afterwards. If the resume came first, the job is requeued. It is not known yet if the resume commits, and
         -- this does not wait for it, so a worker looks at the job again in a second.
         held := ARRAY(
-            SELECT pause.name FROM pgqueue_pause AS pause
-            WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
+            SELECT CASE pause.kind WHEN 'task' THEN pause.name ELSE _pgqueue_pause_reason(pause) END
+            FROM pgqueue_pause AS pause
+            WHERE pause.kind NOT IN ('all', 'queue') AND (pause.until IS NULL OR pause.until > clock_timestamp())
             ORDER BY pause.id FOR KEY SHARE SKIP LOCKED);
         changing := ARRAY(
-            SELECT pause.name FROM pgqueue_pause AS pause
-            WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
-                AND pause.name <> ALL (held));
+            SELECT CASE pause.kind WHEN 'task' THEN pause.name ELSE _pgqueue_pause_reason(pause) END
+            FROM pgqueue_pause AS pause
+            WHERE pause.kind NOT IN ('all', 'queue') AND (pause.until IS NULL OR pause.until > clock_timestamp()));
     END IF;
     WITH given AS MATERIALIZED (
         SELECT item.id, item.lease, item.outcome, item.fingerprint, item.delay, item.started_ago, item.reason, item.log,
@@ -184,6 +186,10 @@ BEGIN
                 SELECT step.finished_at IS NOT NULL FROM pgqueue_job_live AS job
                 JOIN pgqueue_step AS step ON step.job_id = job.id AND step.name = job.current_step
                 WHERE job.id = item.id) END AS has_event,
+            CASE WHEN item.outcome = 'paused' THEN (
+                SELECT CASE WHEN held && ARRAY[job.task_path::text, item.reason] THEN 'on'
+                    WHEN changing && ARRAY[job.task_path::text, item.reason] THEN 'changing' ELSE 'over' END
+                FROM pgqueue_job_live AS job WHERE job.id = item.id) END AS pause,
             CASE WHEN item.error IS NOT NULL THEN item.error || jsonb_build_object(
                 'started_at', clock_timestamp() - item.started_ago * interval '1 second',
                 'finished_at', clock_timestamp()) END AS error
@@ -194,15 +200,14 @@ BEGIN
     ), back AS (
         UPDATE pgqueue_job_live AS job SET
             status = CASE
-                WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN 'blocked'
+                WHEN given.pause = 'on' THEN 'blocked'
                 WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
             attempts = job.attempts - (given.outcome <> 'retry')::integer,
             run_after = CASE
-                WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
+                WHEN given.pause = 'on' THEN job.run_after
                 WHEN given.has_event THEN clock_timestamp()
                 ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
-                    WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
-                    ELSE coalesce(given.delay, 0) END) END,
+                    WHEN given.pause = 'changing' THEN 1 ELSE coalesce(given.delay, 0) END) END,
             started_at = CASE
                 WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
                 ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
@@ -215,11 +220,10 @@ BEGIN
             -- What did not run keeps its place in the wait queue of its key; what waits for a time, or for the end
             -- of a pause, is in no line.
             wait_position = CASE
-                WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
-                    OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing)
+                WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0 OR given.pause = 'over'
                 THEN job.wait_position END,
             waiting_reason = CASE
-                WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) OR given.has_event THEN ''
+                WHEN given.pause <> 'on' OR given.has_event THEN ''
                 ELSE coalesce(given.reason, '') END,
             errors = _pgqueue_append(job.errors, given.error, p_keep_errors),
             error_fingerprint = CASE WHEN given.outcome = 'retry'

@@ -39,7 +39,7 @@ BEGIN
     RETURN was_open;
 END $$;
 
--- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Those that run are
+-- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Running ones are
 -- asked to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
 --
 -- Race: another session adds members, and has not committed yet. The row of the batch is locked against them, too, so
@@ -150,9 +150,9 @@ BEGIN
     FROM pgqueue_batch AS batch WHERE batch.id = p_batch;  -- its retention may have ended, but not that of a member
 END $$;
 
--- Lock those of the batches that may end now, and return them. Two that end the last members of a batch queue here, and
+-- Lock the batches that may end now, and return them. Two that end the last members of a batch queue here, and
 -- behind a transaction that enqueues something after the batch: but not for longer than a quarter of a second, as in
--- _pgqueue_lock_children. Maintenance looks at those that were left (_pgqueue_repair_batches).
+-- _pgqueue_lock_children. Maintenance looks at batches that were left (_pgqueue_repair_batches).
 --
 -- Race: another session adds members. That is a lock, too, but a weak one (_pgqueue_enter_batch), and this does not
 -- wait for it: the members that are added will end the batch. If they are rolled back, maintenance does.
@@ -169,7 +169,7 @@ BEGIN
         ORDER BY batch.id FOR UPDATE SKIP LOCKED);
 END $$;
 
--- End those of the batches that have no live member and are not open, and return them, with their outcomes. is_final:
+-- End the batches that have no live member and are not open, and return them, with their outcomes. is_final:
 -- no retry can change the outcome any more, because a member that failed was not kept.
 --
 -- Race: the last two members end at once, and neither sees the end of the other, so who leaves the end of the batch to

@@ -103,7 +103,7 @@ END $$;
 -- job that met a twin with its unique key was not inserted. p_held: the jobs that have the keys now, the new ones or
 -- their twins.
 --
--- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are
+-- The parents are noted in a setting until the end of the transaction, which locks them, and settles the ones that are
 -- over (_pgqueue_attach), so a job whose parent was cancelled before is cancelled, too. With an error instead, it would
 -- matter whether a parent ends a moment earlier or later.
 --
@@ -173,7 +173,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lock those of the jobs that are live until the end of the transaction, and mark them: others wait for them. Returns
+-- Lock the live ones of the jobs until the end of the transaction, and mark them: others wait for them. Returns
 -- them. They are locked in one pass, in the order of id. If all have the mark already, a weak lock against their end is
 -- enough, which others may share. With p_skips, jobs that another session has locked are left out: for a caller that
 -- holds locks of other jobs already.
@@ -198,7 +198,7 @@ BEGIN
     RETURN live;
 END $$;
 
--- Why a job waits that was enqueued after others. The first words distinguish such jobs from those that wait for a
+-- Why a job waits that was enqueued after others. The first words distinguish such jobs from jobs that wait for a
 -- limit or for the end of a pause (_pgqueue_unblock, _pgqueue_repair_edges).
 CREATE FUNCTION _pgqueue_wait_reason(p_parents bigint[]) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

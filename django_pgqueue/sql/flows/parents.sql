@@ -1,4 +1,4 @@
--- What a job waits for: a row for each job and batch that has to end before it, and those that have failed and hold it.
+-- What a job waits for: a row for each job and batch that has to end before it, or has failed and holds it.
 -- state is the status of a job; of a batch it is open, running or how it has ended.
 CREATE FUNCTION pgqueue_parents(
     id bigint, OUT parent_id bigint, OUT is_batch boolean, OUT name text, OUT state text, OUT if_failed text
@@ -32,11 +32,11 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         'gone')
 $$;
 
--- Lock those of the jobs that are blocked, and return them. Two that end the last parents of a child queue here.
+-- Lock the blocked ones of the jobs, and return them. Two that end the last parents of a child queue here.
 --
 -- Race: another session has the row, and keeps it for longer: a transaction of a user that is still open, or a cancel
 -- that waits for an edge that the caller has locked. A worker that reports must not wait for long, and no deadlock may
--- arise, so after a while this takes only the others, and maintenance looks at those that were left
+-- arise, so after a while this takes only the others, and maintenance looks at the jobs that were left
 -- (_pgqueue_repair_edges). It is a quarter of a second so that several such waits end before PostgreSQL searches for
 -- deadlocks, which it does after one.
 CREATE FUNCTION _pgqueue_lock_children(p_ids bigint[]) RETURNS bigint[]

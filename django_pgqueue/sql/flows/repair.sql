@@ -1,4 +1,4 @@
--- A round of maintenance over at most p_limit live batches, after the batch p_after: end those that have
+-- A round of maintenance over at most p_limit live batches, after the batch p_after: end the ones that have
 -- no live member. Returns the last batch that was looked at (NULL: there are no more), how many it looked at, and how
 -- many ended.
 --
@@ -31,7 +31,7 @@ BEGIN
 END $$;
 
 -- A round of maintenance over at most p_limit jobs that wait for others, after the job p_after: let those run that wait
--- for nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL:
+-- for nothing any more, and cancel jobs of which a parent was deleted. Returns the last job that was looked at (NULL:
 -- there are no more), how many it looked at, and how many edges and jobs it has settled.
 --
 -- This is for what was left to maintenance: children after the first 1,000 of a parent, and children that another

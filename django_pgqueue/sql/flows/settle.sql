@@ -67,7 +67,7 @@ BEGIN
     END IF;
 END $$;
 
--- Let those of the jobs run that wait for nothing any more. Each has lost an edge, in this transaction or before.
+-- Let the jobs run that wait for nothing any more. Each has lost an edge, in this transaction or before.
 --
 -- Race: the last two parents of a child end at once. Neither sees that the other one has deleted its edge, and both
 -- would leave the child to the other, so who leaves it to others locks, until its commit, a row that proves that there
@@ -112,7 +112,7 @@ END $$;
 
 -- Jobs and batches have ended: delete the edges to what waited for them, except of failed ones to what holds until they
 -- are retried. Cancel the children whose condition has not come true. Returns the other ones, for _pgqueue_unblock, and
--- those of the cancelled ones that have marks, for _pgqueue_settle. "gone" is a parent whose row was deleted, and
+-- the cancelled ones that have marks, for _pgqueue_settle. "gone" is a parent whose row was deleted, and
 -- "dead" one that has failed for good.
 --
 -- Of each parent this takes at most 1,000 children, and leaves the rest to maintenance: the first edge that is left

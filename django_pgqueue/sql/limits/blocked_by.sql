@@ -1,6 +1,6 @@
 -- Why a job does not start: a row for each limit under which it is, with the jobs that hold its slots. That of its
--- limit key comes first. The place is the number of jobs that start before it (0: it is the next one), among those of
--- its key and queue, counted up to 1,001; it is known for a key alone. Of a rate, next_start is when the next job
+-- limit key comes first. The place is the number of jobs that start before it (0: it is the next one), among the jobs
+-- of its key and queue, counted up to 1,001; it is known for a key alone. Of a rate, next_start is when the next job
 -- may start, if not now. A finished job, or one that is under no limit, has no rows.
 CREATE FUNCTION pgqueue_blocked_by(
     id bigint, OUT name text, OUT limit_key text, OUT is_full boolean, OUT allowed integer, OUT running integer,

@@ -23,8 +23,8 @@ DECLARE
     -- As in _pgqueue_lock_key, which would take longer than the rest if it were called for each key.
     prefix text := 'pgqueue/' || 'pgqueue_job_live'::regclass::oid || '/limit/';
     locked text[];        -- the keys whose lock is ours
-    replacing text[];     -- those of them where a newer job replaces older ones
-    rated text[];         -- those of them with a rate
+    replacing text[];     -- the keys where a newer job replaces older ones
+    rated text[];         -- the keys with a rate
     judged record;
     more integer;
     safe text[] := '{}';  -- the keys of which another session will surely release what is blocked here
@@ -144,8 +144,8 @@ BEGIN
     END IF;
 
     -- Only picked jobs start, because the claim cannot update a row that its snapshot does not show. Winners that are
-    -- blocked become claimable, and the next claim takes them first, so it takes those that became claimable elsewhere,
-    -- in case no other session does.
+    -- blocked become claimable, and the next claim takes them first, so it takes the jobs that became claimable
+    -- elsewhere, in case no other session does.
     IF following <> '{}' THEN
         WITH freed AS (
             UPDATE pgqueue_job_live AS job SET
@@ -238,8 +238,8 @@ BEGIN
                 )
                 FOR KEY SHARE SKIP LOCKED
             ) AS witness);
-        -- Materialized: a nested loop that read this again for each job would skip those that it has just updated, and
-        -- make the whole line alarm clocks.
+        -- Materialized: a nested loop that read this again for each job would skip the jobs that it has just updated,
+        -- and make the whole line alarm clocks.
         WITH due AS MATERIALIZED (
             SELECT free.id, _pgqueue_next_start(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = slow.key), clock_timestamp(),

@@ -3,7 +3,7 @@
 -- also fills the room that this leaves. Returns how many jobs became claimable.
 --
 -- The ids are noted in a setting of the transaction: the claim of the same round trip takes them first, so that a job
--- that waited does not stand behind those that came later (jobs/claim.py).
+-- that waited does not stand behind jobs that came later (jobs/claim.py).
 --
 -- The first job of a line that waits for its rate is an ordinary job of the future, the alarm clock of that line
 -- (_pgqueue_gate), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once, so

@@ -32,7 +32,7 @@ END $$;
 
 -- End older jobs of the keys in p_replacing, whose limits let a newer job replace older ones (on_full = 'cancel_old').
 -- Of the jobs that run, wait in line, or were picked by the claim, the newest stay, as many as the limit allows. The
--- others are cancelled, and those that run are asked to stop. The gate calls this (_pgqueue_gate), so it must not wait:
+-- others are cancelled, and running ones are asked to stop. The gate calls this (_pgqueue_gate), so it must not wait:
 -- rows that others have locked are left for the next claim. Returns how many jobs it cancelled or asked to stop.
 CREATE FUNCTION _pgqueue_replace(p_ids bigint[], p_keys text[], p_replacing text[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -46,7 +46,7 @@ BEGIN
         array_agg(CASE WHEN fate.error_class IS NOT NULL THEN jsonb_build_object(
             'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason,
             'traceback', coalesce(stacks ->> fate.id::text, ''),
-            'worker', fate.worker::text, 'attempt', fate.attempts) || fate.told END) AS errors,
+            'worker', fate.worker::text, 'attempt', fate.attempts) || fate.progress END) AS errors,
         array_agg(fate.reason) AS reasons,
         array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays,
         array_agg(jsonb_build_object(
@@ -58,7 +58,7 @@ BEGIN
     FROM (
         SELECT job.*, verdict.error_class,
             CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
-                || CASE WHEN job.marks & 8 <> 0 THEN coalesce(shown -> job.id::text, '{}') ELSE '{}' END AS told,
+                || CASE WHEN job.marks & 8 <> 0 THEN coalesce(shown -> job.id::text, '{}') ELSE '{}' END AS progress,
             -- In the order of _pgqueue_finish: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'
@@ -92,7 +92,7 @@ BEGIN
             lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
             lost.reasons, p_keep_errors);
         jobs := cardinality(finished.accepted);
-        SELECT coalesce(jsonb_agg(told.fate ORDER BY told.place), '[]') INTO notable
+        SELECT coalesce(jsonb_agg(entry.fate ORDER BY entry.place), '[]') INTO notable
         FROM (
             SELECT given.place, CASE
                 WHEN given.id = ANY (finished.cancelled) AND given.fate ->> 'outcome' IS DISTINCT FROM 'cancelled'
@@ -100,7 +100,7 @@ BEGIN
                         || '{"outcome": "cancelled", "reason": "a job with the same unique key waits in its place"}'
                 ELSE given.fate END AS fate
             FROM unnest(lost.ids, lost.fates) WITH ORDINALITY AS given (id, fate, place)
-        ) AS told
-        WHERE told.fate ->> 'outcome' IS NOT NULL;
+        ) AS entry
+        WHERE entry.fate ->> 'outcome' IS NOT NULL;
     END IF;
 END $$;

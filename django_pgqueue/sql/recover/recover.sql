@@ -88,7 +88,7 @@ BEGIN
     END IF;
 END $$;
 
--- Requeue at most p_limit jobs of dead workers. Return how many, and those that are logged (_pgqueue_give_back).
+-- Requeue at most p_limit jobs of dead workers. Return how many, and the ones that are logged (_pgqueue_give_back).
 -- A job that was only claimed in advance counts no crash. A job that had started counts a crash if its process ended
 -- alone while its supervisor was alive. If more than its process ended (its supervisor, its host, several processes at
 -- once), the job is probably not the cause. It then counts a crash only if its last run was lost as well, so a job
@@ -97,12 +97,12 @@ END $$;
 -- If a worker turns out to be alive, its reports are refused, because a finish needs the lease of the job.
 -- Race: two supervisors may recover at once. Each of them skips the rows that the other one has locked.
 -- Race: a twin of a job with a unique key is in a transaction that is still open (_pgqueue_finish_keyed). Then the jobs
--- are requeued one by one, and those that would have to wait stay for a later round. Each is in a subtransaction of its
+-- are requeued one by one, and jobs that would have to wait stay for a later round. Each is in a subtransaction of its
 -- own, so that a skipped job does not count a crash twice. Each skipped job takes 50 ms, and the supervisor has to send
 -- heartbeats, so this stops after ten of them. The order is random, so that the same ten do not keep the others waiting
 -- in the next round.
 CREATE FUNCTION _pgqueue_recover(
-    p_workers bigint[],   -- NULL: those that are not registered, whose jobs no other recovery would find. Such jobs
+    p_workers bigint[],   -- NULL: workers that are not registered, whose jobs no other recovery would find. Such jobs
                           -- come from claims that a transaction pooler commits after their worker's row was deleted.
     p_begun bigint[],     -- the jobs that had started, if the supervisor saw the process end. NULL: it did not. Then
                           -- these are the jobs that it noted with the last heartbeat, and any may have started.
@@ -198,7 +198,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Remove workers from the table, except those that still hold a job, which must be found dead later.
+-- Remove workers from the table, except workers that still hold a job, which must be found dead later.
 CREATE FUNCTION _pgqueue_forget_workers(p_workers bigint[]) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     DELETE FROM pgqueue_worker AS worker WHERE worker.id = ANY (p_workers) AND NOT EXISTS (

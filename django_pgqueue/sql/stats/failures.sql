@@ -81,18 +81,17 @@ BEGIN
     IF NOT _pgqueue_on_duty('failures') THEN
         RETURN;
     END IF;
-    RETURN QUERY WITH untold AS (
-        SELECT one.fingerprint, one.is_news, one.told FROM pgqueue_failure_group AS one
-        WHERE one.is_news OR one.told <> one.failed
-    ), told AS (
-        UPDATE pgqueue_failure_group AS one SET told = one.failed, is_news = false FROM untold
-        WHERE one.fingerprint = untold.fingerprint
-        RETURNING one.fingerprint, one.error_class, one.message, one.tasks, one.sample_job, untold.is_news,
-            one.failed - untold.told AS more_failed, one.muted_at
+    RETURN QUERY WITH unreported AS (
+        SELECT one.fingerprint, one.is_news, one.alerted FROM pgqueue_failure_group AS one
+        WHERE one.is_news OR one.alerted <> one.failed
+    ), reported AS (
+        UPDATE pgqueue_failure_group AS one SET alerted = one.failed, is_news = false FROM unreported
+        WHERE one.fingerprint = unreported.fingerprint
+        RETURNING one.fingerprint, one.error_class, one.message, one.tasks, one.sample_job, unreported.is_news,
+            one.failed - unreported.alerted AS more_failed, one.muted_at
     )
-    SELECT told.fingerprint::text, told.error_class::text, told.message::text, told.tasks, told.sample_job,
-        told.is_news,
-        told.more_failed
-    FROM told WHERE told.muted_at IS NULL
-    ORDER BY told.more_failed DESC, told.fingerprint LIMIT p_limit;
+    SELECT reported.fingerprint::text, reported.error_class::text, reported.message::text, reported.tasks,
+        reported.sample_job, reported.is_news, reported.more_failed
+    FROM reported WHERE reported.muted_at IS NULL
+    ORDER BY reported.more_failed DESC, reported.fingerprint LIMIT p_limit;
 END $$;

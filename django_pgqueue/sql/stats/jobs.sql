@@ -132,9 +132,9 @@ $$;
 
 -- Delete at most p_limit rows of each span of statistics and failures that no page reads any more, the total of a task
 -- that has not run for p_keep, the groups of failures that were not seen for p_keep, and, if there are more than
--- p_groups, those that were not seen for longest. Return the number of minutes, sums or counts, whichever is largest.
--- Minutes and quarters of an hour are kept for as long as charts show them, as are the hours of failures; the rest for
--- p_keep. Minutes that are not in the sums yet remain, however old they are.
+-- p_groups, the groups that were not seen for longest. Return the number of minutes, sums or counts, whichever is
+-- largest. Minutes and quarters of an hour are kept for as long as charts show them, as are the hours of failures; the
+-- rest for p_keep. Minutes that are not in the sums yet remain, however old they are.
 CREATE FUNCTION _pgqueue_forget_figures(p_keep interval, p_groups integer, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -174,7 +174,7 @@ BEGIN
             (SELECT old.queue_name, old.minute FROM pgqueue_depth AS old
             WHERE old.minute < statement_timestamp() - p_keep ORDER BY old.minute LIMIT p_limit)
             UNION ALL
-            -- Only those of a day, so that what stays is not read again and again.
+            -- Only the rows of a day, so that what stays is not read again and again.
             (SELECT old.queue_name, old.minute FROM pgqueue_depth AS old
             WHERE old.minute < statement_timestamp() - interval '2 days'
                 AND old.minute > statement_timestamp() - interval '3 days'

@@ -1,5 +1,5 @@
 -- What people read in SQL, of the tables that Django makes, and of a job what is for the queue alone.
-COMMENT ON TABLE pgqueue_queue IS 'The settings of a queue; NULL: those of the project.';
+COMMENT ON TABLE pgqueue_queue IS 'The settings of a queue; NULL: the setting of the project.';
 COMMENT ON TABLE pgqueue_pause IS
     'Pauses of queues, of tasks, and of everything. pgqueue_pause() and pgqueue_resume() write it.';
 COMMENT ON TABLE pgqueue_limit IS

@@ -12,9 +12,9 @@ CREATE TABLE pgqueue_edge (
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
--- Those of a child, the youngest parent first: it probably ends last. No other index has this order, so that a planner
--- that expects edges of a child everywhere does not search the whole table for the first one: ORDER BY -parent_id
--- LIMIT 1.
+-- The edges of a child, the youngest parent first: it probably ends last. No other index has this order, so that a
+-- planner that expects edges of a child everywhere does not search the whole table for the first one: ORDER BY
+-- -parent_id LIMIT 1.
 CREATE INDEX pgqueue_edge_child ON pgqueue_edge (child_id, (-parent_id));
 CREATE INDEX pgqueue_edge_overdue ON pgqueue_edge (parent_id) WHERE overdue IS NOT NULL;
 
@@ -31,7 +31,7 @@ CREATE TABLE pgqueue_batch (
     CONSTRAINT pgqueue_batch_outcome CHECK (
         outcome IN ('', 'done', 'failed', 'cancelled') AND (finished_at IS NULL) = (outcome = ''))
 );
--- Those that maintenance looks at: whether they have to end, and whether they are old enough to be deleted.
+-- The batches that maintenance looks at: whether they have to end, and whether they are old enough to be deleted.
 CREATE INDEX pgqueue_batch_live ON pgqueue_batch (id) WHERE finished_at IS NULL;
 CREATE INDEX pgqueue_batch_over ON pgqueue_batch (finished_at) WHERE finished_at IS NOT NULL;
 

@@ -22,7 +22,7 @@ CREATE UNIQUE INDEX pgqueue_job_unique_live ON pgqueue_job_live (unique_key) WHE
 -- One range for each queue and status, oldest first, for the sweep and the list of failures.
 CREATE INDEX pgqueue_job_kept_sweep ON pgqueue_job_kept (queue_name, status, finished_at);
 
--- The running jobs of each limit key: those that hold its slots.
+-- The running jobs of each limit key, which hold its slots.
 CREATE INDEX pgqueue_job_slot ON pgqueue_job_live (limit_key)
     WHERE status = 'running' AND limit_key IS NOT NULL;
 
@@ -36,8 +36,8 @@ CREATE INDEX pgqueue_job_state ON pgqueue_job_live (status, queue_name, run_afte
 -- The minutes whose depths are old enough to be thinned out.
 CREATE INDEX pgqueue_depth_minute ON pgqueue_depth (minute);
 
--- The jobs that wait because their task is paused. A statement that is to use it repeats the whole predicate.
-CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, id)
+-- The jobs that a pause has put aside. A statement that is to use it repeats the whole predicate.
+CREATE INDEX pgqueue_job_paused ON pgqueue_job_live (task_path, waiting_reason, id)
     WHERE status = 'blocked' AND starts_with(waiting_reason, 'paused');
 
 -- The live members of a batch, the youngest first. The order is that of an expression, so that only this index has it:
@@ -55,6 +55,9 @@ CREATE INDEX pgqueue_job_parents ON pgqueue_job USING gin (parents) WHERE parent
 -- The jobs with an indexed argument, in each leaf: searched @> ARRAY['order_id=17']. Jobs of tasks that index none are
 -- not in it.
 CREATE INDEX pgqueue_job_searched ON pgqueue_job USING gin (searched) WHERE searched IS NOT NULL;
+
+-- The jobs of a tenant, in each leaf, the newest first. Jobs without a tenant are not in it.
+CREATE INDEX pgqueue_job_tenant ON pgqueue_job (tenant, id) WHERE tenant IS NOT NULL;
 
 -- The jobs that wait for others, for maintenance. A statement that is to use it repeats the whole predicate.
 CREATE INDEX pgqueue_job_waits ON pgqueue_job_live (id)
@@ -78,6 +81,6 @@ CREATE INDEX pgqueue_schedule_waiting ON pgqueue_schedule (name)
 -- The runs that wait for the previous job of their schedule, in order.
 CREATE INDEX pgqueue_run_waiting ON pgqueue_schedule_run (schedule, run_at) WHERE outcome = 'waiting';
 
--- The minutes that are not in the sums yet. There are only those of the last minutes, so each figure of a long span
+-- The minutes that are not in the sums yet. There are only the last minutes, so each figure of a long span
 -- reads this index to its end.
 CREATE INDEX pgqueue_stat_pending ON pgqueue_stat (minute) WHERE NOT rolled_up;

@@ -26,6 +26,8 @@ CREATE TABLE pgqueue_job (
     marks smallint NOT NULL DEFAULT 0,
     -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
     is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
+    -- Whose job it is, from the context, which every move of a job carries. NULL: it has no tenant.
+    tenant varchar(63) COLLATE "C" GENERATED ALWAYS AS (context ->> 'tenant') STORED,
     -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
     limit_key varchar(200) COLLATE "C",
     -- Compared byte by byte, as workers do when they go through the groups in turn.
@@ -63,7 +65,7 @@ CREATE TABLE pgqueue_job (
 
 -- Let the sequence of the jobs belong to a column that has no values of it. It is dropped and restarted with the table,
 -- but loaddata sets a sequence to the greatest value of the column that owns it, although the ids of batches
--- may be greater, and those of jobs that are no longer kept (keep_sequence_ahead in models/job.py).
+-- may be greater, and the ids of jobs that are no longer kept (keep_sequence_ahead in models/job.py).
 ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.shelf;
 
 -- The live leaf: every job that is not over. It is small and changes often: each job is inserted, updated once or
@@ -154,6 +156,13 @@ CREATE TABLE pgqueue_gone (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     first_id bigint NOT NULL,
     last_id bigint NOT NULL
+);
+
+-- The tenant of each database role that may see and enqueue only the jobs of one tenant (manage.py pgqueue tenants). A
+-- role reads its own tenant with pgqueue_tenant().
+CREATE TABLE pgqueue_tenant_role (
+    role name PRIMARY KEY,
+    tenant varchar(63) COLLATE "C" NOT NULL CHECK (tenant ~ '^[A-Za-z0-9_.-]+$')
 );
 
 -- Internal. A marked job that has finished, as _pgqueue_settle takes it.

@@ -7,6 +7,14 @@ INSERT INTO pgqueue_duty (name) VALUES
     ('alerts'), ('batches'), ('depth'), ('edges'), ('failures'), ('kept'), ('lines'), ('recover'), ('ring'),
     ('schedules'), ('statistics'), ('unpause');
 
+-- Internal. The name and the number of this database among the databases that share the jobs (_pgqueue_name_shard).
+CREATE TABLE pgqueue_shard (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    name varchar(43) COLLATE "C" NOT NULL CHECK (name <> ''),
+    number integer NOT NULL CHECK (number BETWEEN 0 AND 511),
+    is_draining boolean NOT NULL DEFAULT false
+);
+
 -- Internal. The tasks of the project, with the policy that enqueue() would give their jobs. The processes that can
 -- import a task write its row (maintenance/payloads.py); pgqueue_enqueue reads it for calls from SQL, and the trigger
 -- of a payload table for each INSERT. Maintenance goes through payloads in the order of the ids, and has come to
@@ -34,13 +42,28 @@ CREATE TABLE pgqueue_task (
 );
 
 -- Internal. Payloads that have no job and never had one, because they were written without triggers, as restores and
--- replication do (session_replication_role = replica). Maintenance does not delete them, and forgets here those that
--- are gone or have a job.
+-- replication do (session_replication_role = replica). Maintenance does not delete them, and forgets here payloads
+-- that are gone or have a job.
 CREATE TABLE pgqueue_stray (
     relation regclass NOT NULL,
     job_id bigint NOT NULL,
     PRIMARY KEY (relation, job_id)
 );
+
+-- Internal. The calls that other databases have handed over to this one (relay.sql), with the job that each has become.
+-- A call is known by the job that hands it over and by a token that is drawn with it, and not by the name of its
+-- database: two projects may call theirs the same, and a database that is restored from a backup gives its ids again.
+-- Maintenance deletes a row after seven days: no attempt of a hand-over goes on that long.
+CREATE TABLE pgqueue_received (
+    id bigint NOT NULL,  -- of the job of the relay, in its database
+    token uuid NOT NULL,
+    job bigint,          -- here; NULL: the call was cancelled before it came
+    asked_at timestamptz,  -- when the attempt that has handed it over began, or it was cancelled, by the clock there
+    received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (id, token)
+);
+
+CREATE INDEX pgqueue_received_at ON pgqueue_received (received_at);
 
 -- Internal. The state of each rate: when all starts so far are paid for, so that the whole burst is allowed again. A
 -- row is updated with each start, so each page keeps room for a new version of its rows.

@@ -46,9 +46,8 @@ BEGIN
             'pause', pause.id, 'kind', pause.kind, 'name', nullif(pause.name, ''), 'author', nullif(pause.author, ''),
             'reason', nullif(pause.reason, ''), 'since', pause.paused_at, 'until', pause.until)
         INTO code, facts FROM pgqueue_pause AS pause
-        WHERE (pause.until IS NULL OR pause.until > clock_timestamp()) AND CASE pause.kind
-            WHEN 'all' THEN true WHEN 'queue' THEN pause.name = p_job.queue_name ELSE pause.name = p_job.task_path END
-        ORDER BY array_position('{all,queue,task}', pause.kind::text) LIMIT 1;
+        WHERE (pause.until IS NULL OR pause.until > clock_timestamp()) AND _pgqueue_is_paused_by(pause, p_job)
+        ORDER BY array_position('{all,queue,task}', pause.kind::text), pause.id LIMIT 1;
         IF NOT FOUND AND p_job.status = 'blocked' AND starts_with(p_job.waiting_reason, 'paused') THEN
             code := 'pause_over';  -- a worker or maintenance lets it go in a moment
             facts := '{}';
@@ -111,7 +110,7 @@ BEGIN
 END $$;
 
 -- How many jobs of a limit key and queue start before one (pgqueue_why, pgqueue_blocked_by), counted up to 1,001. One
--- that is not in line yet (p_position is NULL) comes after those of its priority that are. Two conditions instead of
+-- that is not in line yet (p_position is NULL) comes after the jobs of its priority that are. Two conditions instead of
 -- one with an OR: only plain bounds end a scan of the index, and the rest of a line may be long. Other plans would read
 -- all of it or of the table, and a planner that takes the line for short prefers them until the table is vacuumed.
 CREATE FUNCTION _pgqueue_place(p_key text, p_queue text, p_priority integer, p_position bigint) RETURNS integer

@@ -1,7 +1,8 @@
 -- Whether workers can take jobs of a queue (pgqueue_why): no_worker if none that is alive serves it, and busy if all
--- slots of those that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing; one in
--- another language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker has
--- lost still take their slots. queues and excluded are what the workers serve, each combination once, as JSON arrays.
+-- slots of the workers that do are taken. Otherwise the code is NULL. Workers that are silent or ending start nothing;
+-- one in another language sends heartbeats at its own pace, so it is silent after half of the lease. Jobs that a worker
+-- has lost still take their slots. queues and excluded are what the workers serve, each combination once, as JSON
+-- arrays.
 CREATE FUNCTION _pgqueue_why_workers(
     p_queue text, p_now timestamptz, p_heartbeat double precision, p_lease double precision,
     OUT code text, OUT facts jsonb, OUT queues jsonb[], OUT excluded jsonb[]
@@ -59,11 +60,11 @@ BEGIN
 END $$;
 
 -- Which jobs start before one that a worker may take (pgqueue_why), as the claim reads them: the due jobs of higher
--- priorities in the queues of its worker, then those of its queue and priority that were due earlier. Of several
--- workers, the one with the fewest of them counts. A job of a group waits for those of its group, while groups take
--- turns. One that is blocked by its limit key is in the wait queue of the key: what stands before it is its place, and
--- the first one starts next. If none comes before it, it should start within a moment, unless the transaction that asks
--- has not committed what it wrote: no worker can see that.
+-- priorities in the queues of its worker, then jobs of its queue and priority that were due earlier. Of several
+-- workers, the one with the fewest of them counts. A job of a group waits for the others of its group, while groups
+-- take turns. One that is blocked by its limit key is in the wait queue of the key: what stands before it is its place,
+-- and the first one starts next. If none comes before it, it should start within a moment, unless the transaction that
+-- asks has not committed what it wrote: no worker can see that.
 --
 -- Counts end at 1,001, which means more than 1,000. Each priority of a queue is read from its first job on, so neither
 -- jobs of the future nor the entries of jobs that were claimed before are passed. p_queues: the queues that each worker
@@ -96,7 +97,7 @@ BEGIN
         WHERE pause.kind = 'queue' AND (pause.until IS NULL OR pause.until > p_now));
     FOR served IN
         SELECT one.queues, one.excluded FROM unnest(p_queues, p_excluded) AS one (queues, excluded)
-        ORDER BY one.queues = '[]'  -- those that serve few queues first: they are soon counted
+        ORDER BY one.queues = '[]'  -- workers of few queues first: they are soon counted
     LOOP
         SELECT count(*) INTO higher FROM (
             SELECT FROM (

@@ -45,8 +45,8 @@ BEGIN
                 'worker', jsonb_build_object('id', job.worker::text, 'host', worker.host, 'pid', worker.pid,
                     'heartbeat_at', worker.heartbeat_at),
                 'progress', (
-                    SELECT jsonb_build_object('done', told.done, 'total', told.total, 'note', nullif(told.note, ''))
-                    FROM pgqueue_progress AS told WHERE told.job_id = job.id AND job.marks & 8 <> 0))
+                    SELECT jsonb_build_object('done', one.done, 'total', one.total, 'note', nullif(one.note, ''))
+                    FROM pgqueue_progress AS one WHERE one.job_id = job.id AND job.marks & 8 <> 0))
         INTO code, facts
         FROM (SELECT) AS one LEFT JOIN pgqueue_worker AS worker ON worker.id = job.worker;
     ELSE
@@ -82,5 +82,8 @@ BEGIN
         'error', CASE WHEN jsonb_typeof(facts -> 'error') = 'object' THEN jsonb_build_object(  -- without its traceback
             'class', left(facts #>> '{error,class}', 300), 'message', left(facts #>> '{error,message}', 500),
             'step', facts #>> '{error,step}', 'attempt', facts #> '{error,attempt}') END);
+    IF job.task_path = 'django_pgqueue.jobs.relay.hand_over' THEN
+        facts := facts || jsonb_build_object('relay', jsonb_build_object('to', job.args -> 0, 'job', job.result));
+    END IF;
     facts := jsonb_strip_nulls(facts);
 END $$;

@@ -1,6 +1,7 @@
 // A search that has found nothing yet goes on by itself, page after page, until it finds something, it has read MOST
 // pages (a minute, at two seconds for each), or a user touches the page. Its link (data-pgqueue-goes-on) leads to the
-// next page. The rows that were read before are added to the number (data-pgqueue-read).
+// next page. The rows that were read before are added to the number (data-pgqueue-read). The first page is short, and
+// is read again at once, from its start on.
 // The search field offers the suggestions that stand in its help. Of a long filter, the choice is in sight.
 "use strict";
 {
@@ -13,6 +14,7 @@
     const MOST = 30;
     const PAUSE = 200; // milliseconds
     const KEY = "pgqueue-search";
+    const FIRST = "first"; // the first page, read again
     const link = document.querySelector("a[data-pgqueue-goes-on]");
     const text = document.querySelector("[data-pgqueue-read]");
     const search = new URL(location.href);
@@ -27,14 +29,22 @@
         text.textContent = read.toLocaleString(document.documentElement.lang || "en");
     }
     if (link && before.pages < MOST) {
+        let goes = false;
         const timer = setTimeout(() => {
             if (document.visibilityState === "visible") {
-                sessionStorage.setItem(KEY, JSON.stringify({...before, pages: before.pages + 1, read}));
+                const isAgain = new URL(link.href).searchParams.get("p") === FIRST;
+                sessionStorage.setItem(KEY, JSON.stringify({...before, pages: before.pages + 1, read: isAgain ? 0 : read}));
+                goes = true;
                 location.replace(link.href);
             }
-        }, PAUSE);
+        }, new URL(location.href).searchParams.has("p") ? PAUSE : 0);
         for (const touch of ["pointerdown", "keydown"]) {
-            addEventListener(touch, () => clearTimeout(timer), {once: true});
+            addEventListener(touch, () => {
+                clearTimeout(timer);
+                if (goes) {
+                    stop(); // the next page would come without what the user has ticked or typed here
+                }
+            }, {once: true});
         }
     }
 }

@@ -125,7 +125,7 @@ def has_written(connection: BaseDatabaseWrapper) -> bool:
 def _each(
     call: Callable[[BaseDatabaseWrapper], None], among: Iterable[BaseDatabaseWrapper] | None = None
 ) -> list[BaseDatabaseWrapper]:
-    """Call this with each connection of this thread that is open, and return those that were open before."""
+    """Call this with each open connection of this thread, and return the ones that were open before."""
     found = connections.all(initialized_only=True) if among is None else among
     used = [each for each in found if each.connection is not None or each.in_atomic_block]
     for connection in used:
@@ -244,7 +244,7 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     raw: Any = connection.connection
     if not hasattr(raw, "pgconn"):
         return  # a database other than PostgreSQL
-    if raw not in OPENED:  # those of a pool are opened again and again
+    if raw not in OPENED:  # connections of a pool are opened again and again
         OPENED.add(raw)
         session = ref(raw, _ENDED.discard)
         hash(session)  # without it, it could not be discarded once the object is gone

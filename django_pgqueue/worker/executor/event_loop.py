@@ -91,7 +91,7 @@ class EventLoop:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def threads(self) -> Iterator[Thread]:
-        """Return the threads that ``stop`` ends: the loop's own, which then stops those of sync work."""
+        """Return the threads that ``stop`` ends: the loop's own, which then stops threads of sync work."""
         if self._thread is not None:
             yield self._thread
         yield from self._sync_threads.threads
@@ -288,7 +288,7 @@ class JobThread(Executor):
     def __init__(self, threads: SyncThreads) -> None:
         self._threads = threads
         self.thread: _SyncThread | None = None
-        self.calls: deque[_Call] = deque()  # those that no thread has got yet
+        self.calls: deque[_Call] = deque()  # calls that no thread has got yet
         self.ended = False
         self.unsaved: list[str] = []
         """The databases in which the job has written in a transaction that it has left open."""

@@ -62,7 +62,7 @@ async def await_body(function: Callable[..., Coroutine[Any, Any, T]], args: Any,
 class _Steps(Generator[Any, Any, T]):
     """The steps of a coroutine from one wait for the loop to the next. A child ends at its first wait.
 
-    ``__next__`` is written out, so that tracebacks contain only one frame before those of the task.
+    ``__next__`` is written out, so that tracebacks contain only one frame before the frames of the task.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:

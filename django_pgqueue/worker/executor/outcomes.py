@@ -46,7 +46,8 @@ _REMEMBERED = 100_000  # jobs; there is a limit because they may end in other wo
 #: decides: what ends the job, what counts an attempt, what may go on before its time, and what only waits.
 _CONTROL = (CancelJob, asyncio.CancelledError, RetryLater, Suspended, Snooze)
 
-_LOST_LEASES = {"23Q01", "23Q02", "23Q03"}
+_GONE = "23Q01"
+_LOST_LEASES = {_GONE, "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 #: The session was ended by an administrator or by a crash, or the server starts or has no free connection.
 #: All of class 08 is about the connection: pgbouncer says 08P01 when its own session has crashed.
@@ -54,6 +55,7 @@ _LOST_CONNECTIONS = ("57P01", "57P02", "57P03", "53300", "08")
 _DISK_FULL = "53100"
 _CANCELLED = {"55P03", "57014"}  # a lock timeout, and a statement timeout or a request to cancel
 CONNECTION_LOST = "The connection to the database was lost, and with it the transaction of the job."
+_LEASE_LOST = "The lease of the job was lost, so its transaction was rolled back."
 _NOT_WRITTEN = "The end of the job could not be written in time, and its transaction was rolled back."
 _NO_SPACE = "The disk of the database was full, so the transaction of the job was rolled back."
 
@@ -196,26 +198,24 @@ class Outcomes:
 
     def _lost_transaction(self, running: RunningJob, error: BaseException) -> Outcome | None:
         """Return the outcome of an atomic task whose transaction was undone, if that is not its failure."""
-        row = running.row
-        if isinstance(error, IntegrityError) and _code(error) in _LOST_LEASES:
+        row, code = running.row, _code(error) if isinstance(error, IntegrityError) else None
+        if is_lost := code in _LOST_LEASES:
             logger.warning("job %s lost its lease; its work was rolled back: %s", row.id, error)
-            # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that has
-            # deleted its own row is back after the rollback, and still running.
-            return self._ended(running, error)
         # An attempt counts for a job that must not run twice, and for one that runs isolated: its process is
-        # new each time.
-        if (row.on_lost or running.task.on_lost) == "fail" or row.crash_count:
-            return None
-        reasons = [self._why_lost(running, each) for each in leaves(error)]
-        if None in reasons:  # an error of the task is not lost because its transaction is
-            return None
+        # new each time. And for a task that has deleted its own row: it is back after the rollback.
+        counts = code == _GONE or (row.on_lost or running.task.on_lost) == "fail" or row.crash_count
+        # Race: a process that goes on after it was stopped finds that its job waits again, loses its
+        # connection, and claims the job again as one whose claim the server has lost. Otherwise, a report of
+        # a job with a lost lease is refused.
+        reasons = [_LEASE_LOST] if is_lost else [self._why_lost(running, each) for each in leaves(error)]
         times = self._given_back.get(row.id, 0) + 1
-        if times > MOST_GIVEN_BACK:
-            return None
+        if counts or None in reasons or times > MOST_GIVEN_BACK:  # an error of the task is its own failure
+            return self._ended(running, error) if is_lost else None
         _forget_if_full(self._given_back)
         self._given_back[row.id] = times
-        why = str(error).partition("\n")[0]
-        logger.warning("job %s is requeued, because its transaction was lost: %s", row.id, why)
+        if not is_lost:
+            why = str(error).partition("\n")[0]
+            logger.warning("job %s is requeued, because its transaction was lost: %s", row.id, why)
         if running.reporting is not None:
             running.reporting.end("release")
         return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reasons[0])

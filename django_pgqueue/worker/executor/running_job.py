@@ -159,6 +159,8 @@ class RunningJob:
         few jobs have, such as keys and logs, is read when it is used.
         """
         row = self.row
+        context = None if row.context is None else load(row.context)
+        tenant = context.get("tenant") if isinstance(context, dict) else None
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
             args=load(row.args), kwargs=load(row.kwargs), metadata=load(row.metadata),
@@ -172,7 +174,7 @@ class RunningJob:
             worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=load(row.errors), error_fingerprint="",
-            context=None if row.context is None else load(row.context), logs=DEFERRED,
+            context=context, tenant=tenant, logs=DEFERRED,
         )  # fmt: skip
 
     @cached_property

@@ -4,7 +4,7 @@
     the producer hears it, or looks at its jobs that run longer--> the stack is written into the row
     the job runs isolated --"stack"--> its process sends it to the thread that waits for it, which writes it
 
-The frames are those of another thread, which goes on meanwhile. While a task keeps the GIL, in a call into C,
+The frames belong to another thread, which goes on meanwhile. While a task keeps the GIL, in a call into C,
 no thread answers.
 """
 
@@ -49,7 +49,7 @@ def write_stacks(session: Session, jobs: list[RunningJob]) -> None:
 
 
 def _frames(running: RunningJob) -> list[tuple[FrameType, int]]:
-    """Return the frames of the task and their lines. Those of the worker, which come first, are left out."""
+    """Return the frames of the task and their lines. Frames of the worker, which come first, are left out."""
     coroutine: Any = None if running.coroutine is None else running.coroutine.get_coro()
     if coroutine is None or coroutine.cr_running:
         frame = sys._current_frames().get(running.thread)

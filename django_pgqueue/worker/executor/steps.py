@@ -26,6 +26,7 @@ from ...exceptions import EventTimeout, InvalidJSON, LeaseLost, StepError, Suspe
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
+from ...postgres import fetch_rows, fetch_value
 from ...tasks.task import Task
 from .errors import note_step
 from .progress import ReportedProgress
@@ -59,7 +60,7 @@ class JobSteps:
         self._row, self._task, self._alias, self._progress = row, task, alias, progress
         self._used: set[str] = set()
         self._recorded = 0
-        self.records: set[asyncio.Future[Any]] = set()  # those that may be on their way
+        self.records: set[asyncio.Future[Any]] = set()  # the ones that may be on their way
 
     def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a step, or return its recorded result."""
@@ -145,13 +146,9 @@ class JobSteps:
             raise
 
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
-        row, text = self._row, step_result(name, value)
-        with connections[self._alias].cursor() as cursor:
-            is_first = self._recorded == 0
-            cursor.execute(
-                _RECORD_SQL, [row.id, row.lease, is_first, row.attempts, name, seconds, inputs, text]
-            )
-            (answer,) = cursor.fetchone()
+        row, is_first, text = self._row, self._recorded == 0, step_result(name, value)
+        parameters = (row.id, row.lease, is_first, row.attempts, name, seconds, inputs, text)
+        answer = fetch_value(self._alias, _RECORD_SQL, *parameters)
         if answer == "lost":
             self._refuse_lease()
         if answer == "taken":
@@ -175,9 +172,8 @@ class JobSteps:
         stored, row = self._stored.get(name), self._row
         if stored is not None and stored.is_finished:
             return self._over(call, name, kind, stored.kind, stored.result)
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, LONGEST_WAIT)])
-            held, found, ready, result, remaining = cursor.fetchone()
+        parameters = [row.id, row.lease, name, kind, min(seconds, LONGEST_WAIT)]
+        [(held, found, ready, result, remaining)] = fetch_rows(self._alias, _WAIT_SQL, parameters)
         if not held:
             self._refuse_lease()
         if ready or found != kind:
@@ -212,9 +208,8 @@ class JobSteps:
     def _stored(self) -> dict[str, _Stored]:
         if not self._row.marks & HAS_STEPS:
             return {}
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_LOAD_SQL, [self._row.id])
-            return {name: _Stored(*rest) for name, *rest in cursor.fetchall()}
+        rows = fetch_rows(self._alias, _LOAD_SQL, [self._row.id])
+        return {name: _Stored(*rest) for name, *rest in rows}
 
     def _use(self, call: str, name: str) -> None:
         step_name(f"{call}(name, ...)", name)

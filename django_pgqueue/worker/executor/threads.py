@@ -57,7 +57,7 @@ class Executor:
         self._runner = runner
         self._waker = waker
         self._waiting: deque[tuple[Claimed, Companions]] = deque()
-        self._few = 0  # rows, of those that waited after the last claim: it is time for the next one
+        self._few = 0  # rows: when no more wait of the last claim, it is time for the next one
         self._threads: list[_RowThread] = []
         # Race: rows come after a thread has found none, and before it is idle.
         self._lock = Lock()

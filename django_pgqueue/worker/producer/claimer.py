@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -13,6 +12,7 @@ from ... import conf
 from ...exceptions import UnknownTask
 from ...formatting import counted, get_logger
 from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
+from ...postgres import sql_of
 from ...postgres.clock import heard
 from ...postgres.session import Session
 from ...tasks.task import find_task
@@ -22,16 +22,17 @@ from .ranges import ARRIVALS, SLICE, FirstDue, Places, in_turn
 
 logger = get_logger(__name__)
 
-FIRST_DUE_SQL = Path(__file__).with_name("first_due.sql").read_text(encoding="utf-8")
-MOST_RANGES = 1_000  # that a search returns, of those that are due
-MOST_COMING = 50  # of those that are not
+FIRST_DUE_SQL = sql_of(__file__, "first_due")
+MOST_RANGES = 1_000  # due ones that a search returns
+MOST_COMING = 50  # of the others
 GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM _pgqueue_groups_after(%s::text, %s::integer, %s::text, %s::integer)"
 )
+# The status is a calculation for the reason that jobs/claim.sql names.
 _FREE_SQL = """
     SELECT id, attempts, crash_count FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status IN ('pending', 'retry')
+    WHERE id = ANY (%s::bigint[]) AND status || '' IN ('pending', 'retry')
 """
 KEYS = 256  # The gate decides about so many at a time. While it leaves jobs behind, a claim picks no more.
 MANY_RANGES = 200  # If a search through all queues finds more, the next one is rationed.
@@ -176,8 +177,8 @@ class Claimer:
         """Search for new ranges. Return whether a job is due, and the seconds until the next one that is not.
 
         This searches all queues if they are not so many that it is too soon for that, or if it must be
-        ``thorough``; otherwise those that were ``named``, and those whose next job has come due. It rescans
-        from the start if the ration allows it. Otherwise it only searches the gaps.
+        ``thorough``; otherwise the ranges that were ``named``, and ranges whose next job has come due. It
+        rescans from the start if the ration allows it. Otherwise it only searches the gaps.
 
         Race: no session announces a job to a worker that is not ``asleep``. If a search through all queues
         takes long, it comes when the worker is, or only the next would find what is enqueued meanwhile.

@@ -42,6 +42,7 @@ class Connection:
     session: Session | None = None
     outage: Outage = field(default_factory=Outage)
     _held_lock: bool = False  # when the supervisor heard of it last
+    _older: set[int] = field(default_factory=set)  # jobs that ran when the session was opened
 
     def __post_init__(self) -> None:
         self.registration = Registration(self.options, self.worker, self.supervisor)
@@ -69,7 +70,7 @@ class Connection:
             raise
         if session.pooled:
             _say_that_it_polls(self.options.alias)
-        self.session = session
+        self.session, self._older = session, set(self.jobs)
         self._held_lock = session.holds_lock
         self.tell_supervisor()
 
@@ -83,6 +84,16 @@ class Connection:
             requeue_strangers(session, self.worker, self.jobs)
         self._held_lock = session.holds_lock
         self.started_jobs.registered, self.started_jobs.holds_lock = True, session.holds_lock
+
+    def settle(self) -> None:
+        """When the jobs have ended that ran before this session, requeue once more what is not known here.
+
+        Race: a server that hung goes on for a moment although another one is the primary by now. If the
+        transaction of an atomic job is committed there, the primary still says that it runs here.
+        """
+        if self._older and self._older.isdisjoint(self.jobs):
+            self._older = set()
+            requeue_strangers(self.live, self.worker, self.jobs)
 
     def reopen(self, error: Exception | None = None) -> None:
         """Connect, but after an ``error`` only after a pause. Try until it succeeds. If the worker stops, try

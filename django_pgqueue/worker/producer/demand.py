@@ -130,7 +130,7 @@ class Demand:
         self._async.learn(seconds[True])
 
     def wanted(self, held: int, kept: int) -> int:
-        """Return how many jobs to claim now. ``held``: how many the worker holds, also those that are claimed
+        """Return how many jobs to claim now. ``held``: how many the worker holds, also jobs that are claimed
         but not dispatched yet (``kept``).
         """
         if self._async is None:
@@ -178,7 +178,7 @@ class Demand:
                 self._executor.find_task(row.task_path)
         if known:
             newest = of_async / known
-            # More sync jobs than expected count at once: those that cannot start would have to be requeued.
+            # More sync jobs than expected count at once: jobs that cannot start would have to be requeued.
             self._share += (newest - self._share) * (1.0 if newest < self._share else _SHARE_WEIGHT)
         self._returned = len(returned)
         if returned:

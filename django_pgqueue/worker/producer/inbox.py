@@ -21,6 +21,8 @@ answer that is older than a second, even if a notification was lost.
     pause of a task                   jobs that are claimed are put aside: blocked, without an attempt spent.
                                       At its end, they continue in batches (``_pgqueue_unpause``). Each worker
                                       takes part, and starts with it whenever it connects
+    pause of a group, a limit key,    the same, but the server says which of the claimed jobs these are
+    an argument                       (``_pgqueue_put_aside``)
     limit of a queue, of everything   while there are none, the claim is the plain one. With them, it asks
                                       for each limited queue how many jobs may start (``_pgqueue_room``),
                                       also by its rate; that is exact, whichever numbers other workers know
@@ -65,6 +67,7 @@ _READ_SQL = """
         concurrency::float8, NULL
     FROM pgqueue_limit WHERE name = '*' OR starts_with(name, 'queue:')
 """
+_PUT_ASIDE_SQL = "SELECT id, reason FROM _pgqueue_put_aside(%s::bigint[])"
 UNPAUSE_SQL = "SELECT _pgqueue_unpause(%s)"
 _RUNNING_SQL = """
     SELECT job.id, job.lease, job.cancel_requested_at IS NOT NULL, EXISTS (
@@ -192,7 +195,7 @@ class Inbox:
         # Counted from the answer on, a pause never ends too early here, and is not asked for in vain.
         began, ended = self.orders.learn(rows, monotonic())
         self._runner.outcomes.backoffs = self.orders.backoffs
-        if "task" in ended:
+        if ended - {"all", "queue"}:
             self._next_unpause = 0.0
         return News(began, bool(ended))
 
@@ -200,9 +203,9 @@ class Inbox:
 
     def look_at_running(self, session: Session, now: float) -> list[RunningJob] | None:
         """Ask the jobs to stop that are to be cancelled, and write the stacks for which someone has asked: of
-        those that a notification has named, and once in each poll interval of those that have run longer.
+        the jobs that a notification has named, and once in each poll interval of jobs that have run longer.
 
-        Return those of the latter whose rows do not say that they run here; None if it is not time.
+        Return the latter whose rows do not say that they run here; None if it is not time.
         """
         is_due, longest = now >= self._next_look, _NEVER
         if not is_due and not self._named_jobs:
@@ -252,6 +255,7 @@ class Orders:
         self.everything = False  # whether everything is paused
         self.queues: set[str] = set()  # the paused ones
         self.tasks: dict[str, str] = {}  # the paused ones, and the reasons for their jobs
+        self.is_narrow = False  # whether a pause holds some jobs of a task only
         self.next_end = _NEVER  # of these pauses
         self._ends: dict[tuple[str, str], float] = {}
         self._put_aside = 0
@@ -266,7 +270,7 @@ class Orders:
         return self.everything or queue_name in self.queues
 
     def learn(self, rows: Iterable[Any], now: float) -> tuple[bool, set[str]]:
-        """Replace what is known. Return whether a pause has begun, and the kinds of those that have ended."""
+        """Replace what is known. Return whether a pause has begun, and the kinds of the ended ones."""
         before, ended = set(self._ends), set[str]()
         self.backoffs, self.drains, self.limits, self.tasks, self._ends = {}, [], {}, {}, {}
         for kind, name, author, reason, number, ceiling in rows:
@@ -285,13 +289,22 @@ class Orders:
                     self.tasks[name] = f"paused{by}{why}"[:REASON_LIMIT]
         self.everything = ("all", "") in self._ends
         self.queues = {name for kind, name in self._ends if kind == "queue"}
+        self.is_narrow = any(kind not in {"all", "queue", "task"} for kind, _ in self._ends)
         self.next_end = min(self._ends.values(), default=_NEVER)
         return bool(self._ends.keys() - before), ended | {kind for kind, _ in before - self._ends.keys()}
+
+    def reasons(self, rows: Sequence[Claimed]) -> dict[int, str]:
+        """Return the reasons of the jobs whose task is paused."""
+        return {row.id: self.tasks[row.task_path] for row in rows if row.task_path in self.tasks}
+
+    def ask(self, session: Session, jobs: Sequence[int]) -> dict[int, str]:
+        """Ask the server for the same, and for the jobs that a narrow pause holds, if there is one."""
+        return dict(session.rows(_PUT_ASIDE_SQL, (jobs,))) if self.is_narrow else {}
 
     def limit(self, free: int) -> int:
         """Return how many jobs to claim with so much room.
 
-        It is more after claims that returned only jobs of paused tasks: a million of them, which need no
+        It is more after claims that returned only paused jobs: a million of them, which need no
         slot, must not hold up the jobs behind them.
         """
         return min(max(BATCH, free), free << min(self._put_aside, 9))

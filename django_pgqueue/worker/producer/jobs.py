@@ -64,7 +64,7 @@ class Jobs:
         return since
 
     def lose(self, missing: set[RunningJob]) -> list[RunningJob]:
-        """Return the jobs that are lost: those that were ``missing`` at the last look, too.
+        """Return the jobs that are lost: the ones that were ``missing`` at the last look, too.
 
         Race: a job may have written its end by itself, and this process is about to hear of it.
         """

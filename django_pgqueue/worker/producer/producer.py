@@ -95,8 +95,11 @@ class Producer:
         self._claimer = Claimer(options, worker, self._orders)
         self._reporter = Reporter()
         self._progress = runner.progress
-        self._without_policy: list[Claimed] = []  # jobs that wait until the session can be used
+        # Jobs that wait until the session can be used: for their policy, or to know if they are paused.
+        self._without_policy: list[Claimed] = []
+        self._unasked: list[Claimed] = []
         self._accounts = Accounts()
+        self.interrupted = 0  # jobs that had not finished when it ended
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
@@ -194,6 +197,7 @@ class Producer:
         if not self._registration.due(now, len(self.jobs.lost)):
             return
         self._dispatch()  # if the lock is taken now, all other running jobs are requeued
+        self._connection.settle()
         proof = self._inbox.prove(now)
         orders = self._registration.renew(session, now, self._inbox.orders_sql, proof)
         self._follow(self._inbox.learn_orders(orders, now))
@@ -204,7 +208,11 @@ class Producer:
     def _follow(self, news: News) -> None:
         """Do what the orders say."""
         if news.pause_began:
-            self._executor.submit(self._put_paused_aside(self._executor.take_back()), 0.0)
+            taken = self._executor.take_back()
+            if self._orders.is_narrow:
+                self._unasked += taken
+            else:
+                self._executor.submit(self._put_paused_aside(taken, self._orders.reasons(taken)), 0.0)
         if news.pause_ended:
             self._idle.look_now()
         for how in self._orders.drains:
@@ -350,7 +358,7 @@ class Producer:
                 self.lifetime.executed += 1
 
     def _start(self, rows: list[Claimed]) -> None:
-        """Pass claimed jobs to the executor. Return those that should not run here."""
+        """Pass claimed jobs to the executor. Return the ones that should not run here."""
         if not rows:
             return
         now = self._dispatched_at = monotonic()
@@ -364,7 +372,14 @@ class Producer:
             self._reporter.release(rows)
             return
         rows = self._without_running(rows)
-        runs = self._put_paused_aside(rows)
+        if self._orders.is_narrow:
+            self._unasked += rows
+        else:
+            self._start_unless_paused(rows, self._orders.reasons(rows))
+
+    def _start_unless_paused(self, rows: list[Claimed], reasons: dict[int, str]) -> None:
+        """Pass jobs to the executor, unless a pause holds them. ``reasons``: of the jobs that one holds."""
+        runs = self._put_paused_aside(rows, reasons)
         self._orders.note(rows, runs)
         runs, others = self._demand.split(runs)
         self._reporter.release(others)
@@ -383,13 +398,13 @@ class Producer:
         self._replace("it still runs a job that it has claimed once more")
         return [row for row in rows if row not in twice]
 
-    def _put_paused_aside(self, rows: list[Claimed]) -> list[Claimed]:
-        """Block rows of paused tasks, uncounted, and requeue rows of paused queues. Return the others."""
+    def _put_paused_aside(self, rows: list[Claimed], reasons: dict[int, str]) -> list[Claimed]:
+        """Block rows that have a reason, uncounted, and requeue rows of paused queues. Return the others."""
         if not self._orders.has_pauses:
             return rows
         runs: list[Claimed] = []
         for row in rows:
-            if (reason := self._orders.tasks.get(row.task_path)) is not None:
+            if (reason := reasons.get(row.id)) is not None:
                 self._reporter.add([Result(row, Outcome(row.id, row.lease, "paused", reason=reason))])
             elif self._orders.stops(row.queue_name):
                 self._reporter.release([row])
@@ -400,13 +415,17 @@ class Producer:
     def _complete(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
         self._declared_limits.write(session, self._runner.known_tasks)
-        rows, self._without_policy = self._without_policy, []
-        if rows:
-            try:
+        rows, self._unasked = self._unasked, []
+        try:
+            if rows:
+                self._start_unless_paused(rows, self._orders.ask(session, [row.id for row in rows]))
+            rows, self._without_policy = self._without_policy, []
+            if rows:
                 rows = fill_policies(session, rows)
-            except psycopg.Error:
-                self._reporter.release(rows)  # the worker holds them, but no worker will run them
-                raise
+        except psycopg.Error:
+            self._reporter.release(rows)  # the worker holds them, but no worker will run them
+            raise
+        if rows:
             self._executor.submit(rows, self._demand.job_seconds)
         if self._dispatched_at >= began:
             session.refresh_plans()  # while the jobs run
@@ -500,6 +519,7 @@ class Producer:
         reported, overdue = self._reporter.ids(), self.jobs.overdue
         rest = [row for row in self.jobs.rows() if row.id not in reported and row.id not in overdue]
         if rest:
+            self.interrupted = len(rest)
             logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
             once = [row for row in rest if row.on_lost == "fail" and self.jobs.may_have_begun(row)]
             self._reporter.add([Result(row, outcomes.stopped(row, self.worker)) for row in once])

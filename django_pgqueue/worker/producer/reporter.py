@@ -42,7 +42,7 @@ REFUSALS = (
     psycopg.errors.ProgramLimitExceeded,  # too large: an OperationalError, but not an outage
     psycopg.errors.StatementTooComplex,  # nested too deeply: the same
 )
-#: A row of the answer to a report: the ids of the accepted jobs, and of those that were cancelled, if any.
+#: A row of the answer to a report: the ids of the accepted jobs, and of cancelled ones, if any.
 Answer: TypeAlias = tuple[list[int], list[int] | None]
 #: Another session holds a lock on the row of a job, or on the table.
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)

@@ -19,6 +19,7 @@ import subprocess
 from collections.abc import Callable, Container
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from threading import Lock
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps cra
 _SHOWN_WITHIN = 0.5  # seconds
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 _NEVER = float("inf")
+#: Race: a process that has just started may end before its ``pid`` is known, and is no orphan.
+_starting = Lock()
 
 
 class State(NamedTuple):
@@ -78,11 +81,12 @@ class End(NamedTuple):
     farewell: spawn.Farewell  # its own last message
     lived: float  # seconds
     registered: bool  # it may have claimed jobs
+    interrupted: int  # jobs that it had started and not finished
     was_killed: bool  # at the deadline of its state
 
 
 class Child:
-    """Runs one worker process after another. Used only by the supervisor's main thread."""
+    """Runs one worker process after another. Used only by the thread of its supervisor."""
 
     def __init__(self) -> None:
         # Of the current or the last process. Times are of the monotonic clock.
@@ -91,6 +95,7 @@ class Child:
         self.state = STARTING  # at the last ``look``
         self.jobs = StartedJobs.private(1)
         self.start_at = 0.0  # when the next process may start
+        self.leaving = False  # whether the supervisor has one process too many, and chose this one to end
         self.stillbirths = 0  # so many processes in a row ended before they had registered
         self._since = 0.0  # the beginning of the state
         self._warned = False
@@ -131,8 +136,8 @@ class Child:
         return self._process is not None and monotonic() > self._since + self.state.warn_after
 
     def start(self, assignment: Assignment) -> None:
-        """Start a process; there must be none. Raises ``OSError`` if the system refuses. Call it on the main
-        thread: on Linux, the process dies with the *thread* that started it (``spawn``).
+        """Start a process; there must be none. Raises ``OSError`` if the system refuses. On Linux, the
+        process dies with the *thread* that started it (``spawn``), so call it on one that lives longer.
         """
         self.started_at = monotonic()
         self._enter(STARTING)
@@ -143,15 +148,16 @@ class Child:
             line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
             try:
-                self._process = subprocess.Popen(
-                    spawn.child_command("worker", str(os.getpid())),
-                    stdin=its_end.fileno(),
-                    env=spawn.child_environment(),
-                    pass_fds=[self.jobs.file],
-                    # Its own group, so that Ctrl-C in the terminal does not reach it and only the supervisor
-                    # signals it, and so that the processes that its tasks have started end with it.
-                    process_group=0,
-                )
+                with _starting:
+                    self._process = subprocess.Popen(
+                        spawn.child_command("worker", str(os.getpid())),
+                        stdin=its_end.fileno(),
+                        env=spawn.child_environment(),
+                        pass_fds=[self.jobs.file],
+                        # Its own group, so that Ctrl-C in the terminal does not reach it and only the
+                        # supervisor signals it, and so that what its tasks have started ends with it.
+                        process_group=0,
+                    )
             except OSError:
                 line.close()
                 raise
@@ -184,7 +190,7 @@ class Child:
     def look(self, jobs: Callable[[], object]) -> None:
         """See what its process does. Log once if it is slow, and kill it at the deadline of the state.
 
-        ``jobs`` returns those that it runs, for the log.
+        ``jobs`` returns the jobs that it runs, for the log.
         """
         if self._process is None or self._killed_because:
             return
@@ -228,8 +234,14 @@ class Child:
         line.close()
         self._process = self._line = None
         how = spawn.how_it_ended(code) + (f" ({farewell.cause})" if farewell.cause else "")
-        lived, registered = monotonic() - self.started_at, self.jobs.registered
-        return End(process.pid, how, max(0, -code), farewell, lived, registered, bool(self._killed_because))
+        begun = "?" if (noted := self.jobs.begun()) is None else noted  # too many to note count as one
+        return End(
+            process.pid, how, max(0, -code), farewell,
+            lived=monotonic() - self.started_at,
+            registered=self.jobs.registered,
+            interrupted=farewell.interrupted if farewell.code is not None else len(begun),
+            was_killed=bool(self._killed_because),
+        )  # fmt: skip
 
     def wait(self, seconds: float) -> End | None:
         """Like ``poll``, but wait up to ``seconds`` for the end."""
@@ -253,8 +265,8 @@ class Child:
         self.start_at = monotonic() + (min(LONGEST_BACKOFF, pause) if failures else 0.0)
 
 
-def reap_orphans(own: Container[int | None]) -> None:
-    """Reap all processes that have ended except ``own``, because the supervisor reads their exit codes.
+def reap_orphans(own: Callable[[], Container[int | None]]) -> None:
+    """Reap all processes that have ended except what ``own`` returns: the supervisor reads these exit codes.
 
     The first process of a container becomes the parent of processes whose parent has ended, such as those
     that a browser leaves behind. In Kubernetes, that is the worker unless the image has an init process.
@@ -266,7 +278,8 @@ def reap_orphans(own: Container[int | None]) -> None:
             return
         # waitid() shows one ended process at a time. If it is one of our own, the others wait until the next
         # turn, which handles it first.
-        if found is None or found.si_pid in own:
-            return
-        with suppress(ChildProcessError):
-            os.waitpid(found.si_pid, 0)
+        with _starting:
+            if found is None or found.si_pid in own():
+                return
+            with suppress(ChildProcessError):
+                os.waitpid(found.si_pid, 0)

@@ -25,6 +25,7 @@ from ...formatting import counted, get_logger
 from ...maintenance.alerts import AlertRounds
 from ...maintenance.limits import DeclaredLimits
 from ...maintenance.recovery import EndedProcess, EndedProcesses
+from ...maintenance.reindex import ReindexRounds
 from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
 from ...postgres.session import (
@@ -73,20 +74,29 @@ _RUNNING_SQL = """
     SELECT task_path, extract(epoch FROM clock_timestamp() - last_attempted_at)::float8 FROM pgqueue_job_live
     WHERE id = ANY (%s::bigint[]) AND status = 'running' ORDER BY last_attempted_at
 """
+_BACKLOG_SQL = """
+    SELECT EXISTS (
+        SELECT FROM _pgqueue_first_due(%s::text[], %s::text[], '{}', '{}', '{}', '{}', '{}') AS first
+        WHERE first.run_after < clock_timestamp() - interval '1 second' AND NOT EXISTS (
+            SELECT FROM pgqueue_pause
+            WHERE kind = 'all' OR kind = 'queue' AND name = first.queue_name))
+"""
 # A user waits for the answer, and so does the rest of the supervisor.
 _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
-    """Used only by the supervisor's main thread."""
+    """Used only by the thread of its supervisor."""
 
     def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
         self._alias = options.alias
         self.session: Session | None = None  # that has not been found to be lost
         self._fires = options.schedules and not options.burst
         self._fires_once = options.schedules and options.burst
         self._rounds = Rounds()
         self._alerts = AlertRounds(options.alias)
+        self._reindex = ReindexRounds(options.alias)
         self._listens_in: Session | None = None  # the session that hears of changed schedules
         self._ended = EndedProcesses()
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
@@ -104,6 +114,7 @@ class Heartbeat:
 
         Raises what ``check`` raises, and ``psycopg.Error`` if there is no server or it refuses.
         """
+        self.session = None  # of an attempt before
         session = self.session = wait_for_primary(self._alias, self._outage, sleep, stopped)
         if session is None:
             return False
@@ -129,7 +140,8 @@ class Heartbeat:
             return SOON
         if self.session is None:
             return max(0.0, self._next_beat - now)
-        return max(0.0, min(self._next_beat, self._rounds.next_round, self._alerts.next_round) - now)
+        rounds = (self._rounds.next_round, self._alerts.next_round, self._reindex.next_round)
+        return max(0.0, min(self._next_beat, *rounds) - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """Record that a process has ended. The next ``serve`` requeues its jobs.
@@ -161,6 +173,7 @@ class Heartbeat:
             self._hear(self.session)
             self._rounds.run(self.session, monotonic())
             self._alerts.run(monotonic())
+            self._reindex.run(monotonic())
             # What arrived during these statements does not make the file readable any more.
             self._hear(self.session)
             self._outage.over()
@@ -168,7 +181,7 @@ class Heartbeat:
             self.lost(error)
 
     def extended(self, jobs: list[int]) -> set[int]:
-        """Return those of the jobs whose deadline in the database is still in the future."""
+        """Return the jobs whose deadline in the database is still in the future."""
         return {job for (job,) in self._ask(_EXTENDED_SQL, jobs) or ()}
 
     def running(self, jobs: list[int]) -> list[tuple[str, float]] | None:
@@ -178,13 +191,22 @@ class Heartbeat:
         """
         return self._ask(_RUNNING_SQL, jobs)
 
-    def _ask(self, query: str, jobs: list[int]) -> list[Any] | None:
-        if not jobs:
+    def has_backlog(self) -> bool:
+        """Return whether a job of our queues has been due for a while. False if the database does not answer.
+
+        This is for when all processes are busy: what is due may also wait for the limit of its queue.
+        """
+        options = self._options
+        rows = self._ask(_BACKLOG_SQL, list(options.queues) or None, list(options.exclude_queues))
+        return bool(rows and rows[0][0])
+
+    def _ask(self, query: str, *parameters: Any) -> list[Any] | None:
+        if parameters == ([],):
             return []
         if self.session is None:
             return None
         try:
-            return self.session.run((_WITHIN_A_SECOND, None), (query, (jobs,)))[1]
+            return self.session.run((_WITHIN_A_SECOND, None), (query, parameters))[1]
         except psycopg.errors.QueryCanceled:
             return None
         except psycopg.Error as error:

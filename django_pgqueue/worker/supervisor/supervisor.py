@@ -41,12 +41,18 @@ class Supervisor:
     """Runs worker processes until asked to stop. ``run`` returns the exit code of the command.
 
     ``notify`` is called with the messages for the user who stops the command. By default, they are logged.
+    ``signals`` and ``service`` are given if other supervisors of this process share them (``fleet``).
 
     Raises ``ImproperlyConfigured`` if a changed connection parameter cannot be sent to the processes.
     """
 
     def __init__(
-        self, options: WorkerOptions, verbosity: int = 1, notify: Callable[[str], None] = logger.info
+        self,
+        options: WorkerOptions,
+        verbosity: int = 1,
+        notify: Callable[[str], None] = logger.info,
+        signals: StopSignals | None = None,
+        service: Service | None = None,
     ) -> None:
         self.options = options
         self._notify = notify
@@ -54,11 +60,13 @@ class Supervisor:
         self._id = new_id()
         self._waker = Waker()
         self._children = [Child() for _ in range(options.processes)]
-        self._signals = StopSignals(self._waker.interrupt)
+        self.signals = signals or StopSignals(self._waker.interrupt)
         self._forwarded = 0
         self._stop_by = _NEVER
-        self._service = Service(options.alive_file)
+        self._service = service or Service(options.alive_file)
         self._heartbeat = Heartbeat(options)
+        self.interrupted = 0  # jobs
+        self.executed = 0  # jobs, by the processes that have ended
         self.failure = ""  # why it ended, if its exit code is 1
         # Read once, so that a process that starts later gets the same.
         self._databases = aliases.changed()
@@ -71,10 +79,16 @@ class Supervisor:
         starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server
         within a minute of the start. If the server goes away later, it waits until the server is back.
         """
-        self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-        self._signals.notice(signal.SIGCHLD)
+        self.signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        self.signals.notice(signal.SIGCHLD)
+        return self.serve(check)
+
+    def serve(self, check: Callable[[], None]) -> int:
+        """Do what ``run`` does, on a thread to which the main thread hands on the signals. The processes
+        die with this thread.
+        """
         try:
-            if self._heartbeat.start(check, self._wait_for_primary, lambda: self._signals.count > 0):
+            if self._begin(check):
                 while self._turn():
                     self._sleep(self._pause())
         finally:
@@ -88,19 +102,35 @@ class Supervisor:
 
         A process that ends keeps the handlers, so that a late signal cannot change its exit code.
         """
-        self._signals.release()
+        self.signals.release()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files, after the end."""
         self._waker.close()
         for child in self._children:
             child.jobs.close_file()
 
     def stop(self) -> None:
         """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
-        self._signals.ask()
+        self.signals.ask()
 
     @property
-    def interrupted_by(self) -> signal.Signals | None:
-        """The last signal that requested a stop; None if there was none."""
-        return self._signals.last
+    def last_words(self) -> str:
+        """After ``run``, the message about a requested stop and its jobs; empty if there was no request."""
+        return last_words(self.interrupted) if self.signals.count else ""
+
+    def wake(self) -> None:
+        """End a sleep of its loop. Safe in a signal handler."""
+        self._waker.interrupt()
+
+    def pids(self) -> set[int]:
+        """Return the processes that have not been reaped."""
+        return {child.pid for child in list(self._children) if child.pid is not None}
+
+    def _begin(self, check: Callable[[], None]) -> bool:
+        """Connect, and return whether to start processes."""
+        return self._heartbeat.start(check, self._wait_for_primary, lambda: self.signals.count > 0)
 
     def _wait_for_primary(self, seconds: float) -> None:
         self._service.sign(monotonic(), "waiting for the server to be ready and the primary")
@@ -108,18 +138,17 @@ class Supervisor:
         self._sleep(seconds)
 
     def _sleep(self, seconds: float) -> None:
-        self._waker.sleep(seconds, lambda: self._signals.count > self._forwarded, *self._heartbeat.files)
+        self._waker.sleep(seconds, lambda: self.signals.count > self._forwarded, *self._heartbeat.files)
 
     # -- one turn
 
     def _turn(self) -> bool:
         """Return False when there is nothing left to do."""
-        if self._signals.count > self._forwarded:
+        if self.signals.count > self._forwarded:
             self._forward()
-        for child in self._children:
+        for child in list(self._children):
             self._watch(child)
-        if os.getpid() == 1:
-            reap_orphans({child.pid for child in self._children})
+        self._reap_orphans()
         if all(child.over for child in self._children):
             return False
         now = monotonic()
@@ -132,6 +161,10 @@ class Supervisor:
         self._service.sign(now, self._status())
         return True
 
+    def _reap_orphans(self) -> None:
+        if os.getpid() == 1:
+            reap_orphans(self.pids)
+
     def _pause(self) -> float:
         now = monotonic()
         times = [child.start_at for child in self._children if child.pid is None]
@@ -140,7 +173,7 @@ class Supervisor:
         return max(0.0, min(times) - now)
 
     def _forward(self) -> None:
-        self._forwarded = self._signals.count
+        self._forwarded = self.signals.count
         is_first = self._forwarded == 1
         grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
@@ -154,7 +187,7 @@ class Supervisor:
             for number in numbers:
                 child.send_signal(number)
         # The signals go first: they must not wait until the database has named the jobs.
-        self._notify(stopping(self._running(*begun), grace if is_first else None, self._signals.last))
+        self._notify(stopping(self._running(*begun), grace if is_first else None, self.signals.last))
 
     def _running(self, *begun: list[int] | None) -> str:
         """Describe the jobs that processes have ``begun`` and that still run; empty if there are none."""
@@ -194,15 +227,18 @@ class Supervisor:
             child.look(lambda: self._running(child.jobs.begun()) or "its last reports")
             self._kill_if_overdue(child)
             return
+        self.executed += end.farewell.executed
+        if self.signals.count:
+            self.interrupted += end.interrupted
         if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):
             self._crashed(child, end)
             return
         if end.farewell.code == RECYCLED:
             logger.info("process %s has ended and is replaced", end.pid)
-        if end.farewell.code == RETIRED and not self._signals.count:
+        if end.farewell.code == RETIRED and not self.signals.count:
             logger.info("process %s was asked to stop with its supervisor", end.pid)
             self.stop()
-        if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
+        if self.signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:
             child.start_at = 0.0
@@ -220,7 +256,7 @@ class Supervisor:
 
     def _crashed(self, child: Child, end: End) -> None:
         # The signal to stop kills a process that has not set its handler yet.
-        stopped = self._signals.count and end.signal in (signal.SIGTERM, signal.SIGINT)
+        stopped = self.signals.count and end.signal in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended with %s after %.1f s", end.pid, end.how, end.lived)
         blames_nobody = stopped or end.was_killed
@@ -231,14 +267,21 @@ class Supervisor:
 
     def _failed(self, child: Child, how: str, lived: float, *, registered: bool) -> None:
         child.put_off(lived, registered=registered)
-        if self._signals.count:
+        if self.signals.count:
             child.retire()
         # If other processes work, the cause may be temporary, such as low memory or a deployment in progress.
-        elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
+        elif child.stillbirths >= STILLBIRTHS and not self._is_at_work():
             self.failure = f"worker processes failed to start {STILLBIRTHS} times in a row: {how}"
             logger.critical("%s", self.failure)
             self.stop()
             child.retire()
+
+    def has_registered(self) -> bool:
+        """Return whether a process has registered, and so claims jobs."""
+        return any(child.registered for child in list(self._children))
+
+    def _is_at_work(self) -> bool:
+        return self.has_registered()
 
     def _kill_if_overdue(self, child: Child) -> None:
         """Kill a process that cannot replace itself after a timeout because a task holds its GIL."""
@@ -260,10 +303,18 @@ class Supervisor:
         for child in self._children:
             child.kill()
         for child in self._children:
-            if child.wait(DIE_WITHIN) is not None:
+            if (end := child.wait(DIE_WITHIN)) is not None:
+                self.interrupted += end.interrupted
                 self._heartbeat.process_ended(child, [], "its worker was stopped")
             elif child.pid is not None:  # it is waiting for a disk that does not answer
                 logger.error("process %s cannot be killed; its jobs will be recovered later", child.pid)
+
+
+def last_words(interrupted: int) -> str:
+    """Return the message at the end of a requested stop that has ``interrupted`` so many jobs."""
+    if interrupted:
+        return f"Stopped: interrupted {counted(interrupted, 'running job')}."
+    return "Stopped: all started jobs have finished."
 
 
 def running_jobs(names: list[str]) -> str:

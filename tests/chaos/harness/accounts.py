@@ -97,6 +97,8 @@ class Transaction:
     outcome: str = IN_DOUBT
     """The transaction is in doubt if the connection, or the process, was lost before the server's answer."""
     jobs: list[int] = field(default_factory=list)
+    answered: float | None = None
+    """When the client knew the outcome, also that it is in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class Reader:
         else:
             transaction = self._transactions[path, record["transaction"]]
             transaction.outcome, transaction.jobs = word, record.get("jobs", [])
+            transaction.answered = at
 
 
 def read(folder: Path) -> Accounts:

@@ -1,9 +1,38 @@
 """The tables of the payloads, as makemigrations writes them, and their triggers."""
 
+from typing import Any
+
 import django.db.models.deletion
 from django.db import migrations, models
 
 from django_pgqueue.operations import PayloadTriggers
+
+
+def job() -> Any:
+    """Return the key of a payload, which makemigrations writes out for each of them."""
+    return models.OneToOneField(
+        db_constraint=False,
+        db_default=models.Func(
+            models.Value("pgqueue_job_id_seq"), function="nextval", output_field=models.BigIntegerField()
+        ),
+        editable=False,
+        on_delete=django.db.models.deletion.DO_NOTHING,
+        primary_key=True,
+        related_name="%(app_label)s_%(class)s",
+        serialize=False,
+        to="django_pgqueue.job",
+        verbose_name="job",
+    )
+
+
+def order(**options: Any) -> Any:
+    """Return the reference to an order."""
+    return models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="receipts.order", **options)
+
+
+def email() -> Any:
+    """Return the address of a mail."""
+    return models.EmailField(max_length=254)
 
 
 class Migration(migrations.Migration):
@@ -15,34 +44,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="Charge",
-            fields=[
-                (
-                    "job",
-                    models.OneToOneField(
-                        db_constraint=False,
-                        db_default=models.Func(
-                            models.Value("pgqueue_job_id_seq"),
-                            function="nextval",
-                            output_field=models.BigIntegerField(),
-                        ),
-                        editable=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        primary_key=True,
-                        related_name="%(app_label)s_%(class)s",
-                        serialize=False,
-                        to="django_pgqueue.job",
-                        verbose_name="job",
-                    ),
-                ),
-                ("email", models.EmailField(max_length=254)),
-                ("paid", models.BooleanField(default=False)),
-            ],
-            options={
-                "abstract": False,
-            },
-        ),
-        migrations.CreateModel(
             name="Order",
             fields=[
                 (
@@ -53,6 +54,16 @@ class Migration(migrations.Migration):
                 ),
                 ("total", models.IntegerField(default=0)),
             ],
+        ),
+        migrations.CreateModel(
+            name="Charge",
+            fields=[
+                ("job", job()),
+                ("email", email()),
+                ("paid", models.BooleanField(default=False)),
+                ("order", order()),
+            ],
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="SignedCharge",
@@ -70,107 +81,26 @@ class Migration(migrations.Migration):
                 ),
                 ("signature", models.CharField(max_length=20)),
             ],
-            options={
-                "abstract": False,
-            },
+            options={"abstract": False},
             bases=("receipts.charge",),
-        ),
-        migrations.AddField(
-            model_name="charge",
-            name="order",
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="receipts.order"),
         ),
         migrations.CreateModel(
             name="Reminder",
-            fields=[
-                (
-                    "job",
-                    models.OneToOneField(
-                        db_constraint=False,
-                        db_default=models.Func(
-                            models.Value("pgqueue_job_id_seq"),
-                            function="nextval",
-                            output_field=models.BigIntegerField(),
-                        ),
-                        editable=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        primary_key=True,
-                        related_name="%(app_label)s_%(class)s",
-                        serialize=False,
-                        to="django_pgqueue.job",
-                        verbose_name="job",
-                    ),
-                ),
-                ("email", models.EmailField(max_length=254)),
-                (
-                    "order",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="receipts.order"),
-                ),
-            ],
-            options={
-                "abstract": False,
-            },
+            fields=[("job", job()), ("email", email()), ("order", order())],
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="Visit",
             fields=[
-                (
-                    "job",
-                    models.OneToOneField(
-                        db_constraint=False,
-                        db_default=models.Func(
-                            models.Value("pgqueue_job_id_seq"),
-                            function="nextval",
-                            output_field=models.BigIntegerField(),
-                        ),
-                        editable=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        primary_key=True,
-                        related_name="%(app_label)s_%(class)s",
-                        serialize=False,
-                        to="django_pgqueue.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", job()),
                 ("customer", models.CharField(db_column="customer_name", max_length=300, null=True)),
-                (
-                    "order",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, to="receipts.order"
-                    ),
-                ),
+                ("order", order(null=True)),
             ],
-            options={
-                "abstract": False,
-            },
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="Receipt",
-            fields=[
-                (
-                    "job",
-                    models.OneToOneField(
-                        db_constraint=False,
-                        db_default=models.Func(
-                            models.Value("pgqueue_job_id_seq"),
-                            function="nextval",
-                            output_field=models.BigIntegerField(),
-                        ),
-                        editable=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        primary_key=True,
-                        related_name="%(app_label)s_%(class)s",
-                        serialize=False,
-                        to="django_pgqueue.job",
-                        verbose_name="job",
-                    ),
-                ),
-                ("email", models.EmailField(max_length=254)),
-                (
-                    "order",
-                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="receipts.order"),
-                ),
-            ],
+            fields=[("job", job()), ("email", email()), ("order", order())],
             options={
                 "constraints": [
                     models.CheckConstraint(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection, transaction
+from django.test import override_settings
 from django_tenants.utils import schema_context, schema_exists
 
 from django_pgqueue import cancel, enqueue, retry, why
@@ -151,10 +152,35 @@ def test_jobs_are_changed_and_explained_in_the_schema_of_a_tenant() -> None:
 
 
 @pytest.mark.promise("tenant-keys")
-def test_keys_are_those_of_all_tenants() -> None:
+def test_all_tenants_share_the_keys() -> None:
     with transaction.atomic():
         with schema_context("acme"):
             first = enqueue(read_carried.using(unique_key="one"))
         with schema_context("bolt"):
             assert enqueue(read_carried.using(unique_key="one")).pk == first.pk
+        transaction.set_rollback(True)
+
+
+@override_settings(
+    PGQUEUE={
+        "BEFORE_ENQUEUE": ["tests.wagtail.tenants.by_tenant.note_schema"],
+        "AROUND_ATTEMPT": ["tests.wagtail.tenants.by_tenant.in_schema"],
+    }
+)
+def test_two_hooks_make_the_schema_the_tenant() -> None:
+    """The task knows nothing of schemas."""
+    with transaction.atomic():
+        jobs = {}
+        for name in ("acme", "bolt"):
+            with schema_context(name):
+                jobs[name] = enqueue(read_nothing.using(unique_key="one"))
+        in_public = enqueue(read_named, "acme")
+        run_jobs()
+        for name, job in jobs.items():
+            job.refresh_from_db()
+            assert (job.tenant, job.unique_key) == (name, f"{name}:one")
+            assert job.result == [name, f"{name}@example.com"]
+        in_public.refresh_from_db()
+        assert in_public.tenant is None
+        assert connection.schema_name == "public"  # type: ignore[attr-defined]
         transaction.set_rollback(True)

@@ -6,6 +6,7 @@ If the transaction is lost with its connection, the job runs again, and the atte
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,7 +19,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InternalError, OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 
-from django_pgqueue import BoundTask, cancel, enqueue, task
+from django_pgqueue import BoundTask, cancel, current_job, enqueue, task
 from django_pgqueue.compat import InvalidTask, task_started
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
@@ -27,7 +28,7 @@ from django_pgqueue.worker.executor.task_signals import Announcer
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.factories import claimed
-from tests.support.sessions import Connect
+from tests.support.sessions import Connect, open_raw
 from tests.support.workers import fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -90,6 +91,37 @@ def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCapture
     assert not Entry.objects.exists()
 
 
+@pytest.mark.promise("faults-cost-no-attempt")
+def test_a_lost_lease_that_is_claimed_again_costs_no_attempt() -> None:
+    """By the process that was stopped past its lease, and that has lost its connection meanwhile."""
+
+    class ClaimAgain(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "lost its lease" in record.getMessage():
+                with open_raw() as other:
+                    other.execute(
+                        "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, worker = %s,"
+                        " lease = %s WHERE id = %s", [*claim, job.pk],
+                    )  # fmt: skip
+
+    logger, handler = logging.getLogger("django_pgqueue"), ClaimAgain()
+    logger.addHandler(handler)
+    try:
+        with held(EFFECT) as job, connection.cursor() as cursor:
+            cursor.execute("SELECT worker, lease FROM pgqueue_job_live WHERE id = %s", [job.pk])
+            claim = cursor.fetchone()
+            cursor.execute(
+                "UPDATE pgqueue_job_live SET status = 'pending', attempts = 0, worker = NULL, lease = NULL,"
+                " run_after = now() + interval '1 hour' WHERE id = %s", [job.pk],
+            )  # fmt: skip
+    finally:
+        logger.removeHandler(handler)
+    found = fresh(job)
+    assert (found.status, found.attempts, found.errors) == ("pending", 0, [])
+    assert found.waiting_reason == "The lease of the job was lost, so its transaction was rolled back."
+    assert not Entry.objects.exists()
+
+
 def test_a_cancel_that_comes_late_does_not_undo_the_work() -> None:
     with held(EFFECT) as job:
         assert cancel(job) == 1
@@ -141,6 +173,27 @@ def test_the_job_must_lie_where_the_task_works() -> None:
 
         @task(atomic=True)
         async def never() -> None: ...
+
+
+@task(atomic=True, max_attempts=1)
+def writes_where_its_job_is(*, fails: bool) -> None:
+    Entry.objects.using(current_job().database).create(key="here")
+    if fails:
+        raise ValueError("after the write")
+
+
+def test_an_atomic_task_works_on_the_shard_of_its_job(settings: Any) -> None:
+    settings.PGQUEUE = {"SHARDS": ["default", "other"]}
+    fails = enqueue(writes_where_its_job_is.using(database="other"), fails=True)
+    run_due(alias="other")
+    fails.refresh_from_db()
+    assert (fails.status, Entry.objects.using("other").count()) == ("failed", 0)
+    enqueue(writes_where_its_job_is.using(database="other"), fails=False)
+    run_due(alias="other")
+    assert (Entry.objects.using("other").count(), Entry.objects.count()) == (1, 0)
+    settings.PGQUEUE = {"SHARDS": ["default"]}
+    with pytest.raises(InvalidTask, match="PGQUEUE\\['SHARDS'\\]"):
+        enqueue(writes_where_its_job_is.using(database="other"), fails=False)
 
 
 # -- transactions that do not end as they should

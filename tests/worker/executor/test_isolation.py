@@ -82,8 +82,8 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
         (["beg", "un\\n", "[1, ", "2]\\n"], [b"begun", b"[1, 2]"], 1),
         (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
         (["begun\\n", "[1, "], [b"begun"], 1),
-        (["begun\\ntold [null", ', [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
-        (["begun\\ntold \\xff\\ntold [5]\\ntold 5\\n", "[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
+        (["begun\\nreport [null", ', [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
+        (["begun\\nreport \\xff\\nreport [5]\\nreport 5\\n", "[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
     ],
 )
 def test_a_job_has_begun_when_its_process_says_so(words: list[str], heard: list[bytes], begun: int) -> None:

@@ -18,6 +18,7 @@ from django_pgqueue import enqueue, retry
 from django_pgqueue.models import DeclaredTask, Job
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.factories import ago
 from tests.support.workers import fresh, ran, run_here
 
 pytestmark = pytest.mark.django_db
@@ -39,10 +40,6 @@ def run_again(**changes: Any) -> None:
     """Run the jobs that have waited, after changes that time or somebody makes."""
     Job.objects.update(run_after=timezone.now(), **changes)
     run_here()
-
-
-def ago(**duration: float) -> Any:
-    return timezone.now() - timedelta(**duration)
 
 
 # -- expired

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
 from tests.app.worker_tasks import noop
@@ -30,12 +28,6 @@ MANY = 500
 @pytest.fixture
 def one(connect: Connect) -> Connection:
     return connect(autocommit=True)
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    with closing(connect("default")) as session:
-        yield session
 
 
 def claimer(session: Session, **options: Any) -> Claimer:

@@ -88,6 +88,28 @@ def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
     assert (fresh(job).result, fresh(job).attempts) == ("a", 1)
 
 
+def test_race_an_atomic_job_was_committed_on_a_server_that_is_no_primary_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The primary says that the job runs here, which would be so as long as this worker lives."""
+    monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.1)
+    enqueue(tasks.hold, "a")
+    with working(queues=["default"]) as worker:
+        assert tasks.gate("a runs").wait(DEADLINE)
+        cut_and_back(worker)
+        job = enqueue(tasks.noop.using(queue_name="other"))
+        mine = worker.producer._connection.worker
+        execute("SET session_replication_role = replica")  # no triggers
+        execute(
+            "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, lease = 5, worker = %s"
+            " WHERE id = %s", mine, job.pk,
+        )  # fmt: skip
+        execute("SET session_replication_role = origin")
+        tasks.gate("a").set()
+        until(lambda: fresh(job).status == "pending")
+    assert fresh(job).attempts == 0
+
+
 @pytest.mark.promise("reconnects")
 def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
     settings.PGQUEUE = {"POLL_INTERVAL": 60}

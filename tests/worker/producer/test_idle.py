@@ -4,9 +4,7 @@ notification. A session that receives none is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -16,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import idle as idle_module
 from django_pgqueue.worker.producer import producer as producer_module
@@ -28,12 +26,6 @@ from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    with closing(connect("default")) as session:
-        yield session
 
 
 def locks(session: Session) -> int:

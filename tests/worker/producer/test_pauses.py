@@ -15,9 +15,11 @@ from django.utils import timezone
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
 from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.models.changes import run_now
+from django_pgqueue.testing import run_jobs
 from django_pgqueue.worker.producer import demand, idle, inbox
 from django_pgqueue.worker.producer.inbox import Orders
 from tests.app import worker_tasks as tasks
+from tests.app.limit_tasks import by_tenant
 from tests.app.tasks import noop
 from tests.support.factories import claimed
 from tests.support.workers import DEADLINE, RunningWorker, fresh, make_producer, run_due, until, working
@@ -262,10 +264,59 @@ def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     assert states(second, third, fourth) == ["done"] * 3
 
 
-def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+BY_TENANT = by_tenant.module_path
+NARROW: list[dict[str, Any]] = [
+    {"group": "acme"},
+    {"limit_key": f"{BY_TENANT}/acme"},
+    {"argument": f"{BY_TENANT} kwargs.tenant=acme"},
+    {"argument": f"{BY_TENANT} args.0=7"},
+]
+
+
+@pytest.mark.parametrize("target", NARROW, ids=["group", "limit key", "kwargs", "args"])
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "worker"])
+@pytest.mark.promise("pause-some")
+def test_a_pause_of_some_jobs_of_a_task_holds_these_alone(target: dict[str, Any], inline: bool) -> None:
+    run = run_jobs if inline else run_due
+    bound = by_tenant.using(group_key="acme")
+    held = enqueue_many(bound.bind(7, tenant="acme") for _ in range(3)).ids
+    other = enqueue(by_tenant.using(group_key="else"), 8, tenant="else")
+    found = pause(**target, reason="a flood", author="ann")
+    run()
+    assert states(*held, other) == [*["blocked"] * 3, "done"]
+    assert {fresh(job).waiting_reason for job in held} == {f"paused (pause {found.pk}) by ann: a flood"}
+    assert [fresh(job).attempts for job in held] == [0] * 3
+    run()
+    assert states(*held) == ["blocked"] * 3, "the pause has not ended"
+    pause(task=by_tenant)
+    assert resume(**target)
+    run()
+    assert states(*held) == ["blocked"] * 3, "its task is paused, too"
+    assert resume(task=by_tenant)
+    run()
+    assert states(*held) == ["done"] * 3
+
+
+def test_a_running_worker_hears_of_a_pause_of_some_jobs() -> None:
+    with working(threads=1) as worker:
+        running, jobs = claimed_ahead(worker)
+        pause(argument=f"{noop.module_path} kwargs.a=1")  # of none of them
+        pause(argument=f"{tasks.add.module_path} args.0=1")
+        until(lambda: worker.producer._orders.is_narrow)
+        until(lambda: states(jobs[1]) == ["blocked"])
+        tasks.gate("first").set()
+        ended(running, jobs[0])
+        resume(argument=f"{tasks.add.module_path} args.0=1")
+        ended(jobs[1])
+
+
+@pytest.mark.parametrize("target", [{"task": noop}, {"argument": f"{noop.module_path} kwargs.b=x"}])
+def test_jobs_behind_many_paused_ones_are_not_held_up(
+    monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
+) -> None:
     """The claims grow while they return only paused jobs, which need no slot."""
-    pause(task=noop)
-    enqueue_many(noop.bind() for _ in range(1500))
+    pause(**target)
+    enqueue_many(noop.bind(b="x") for _ in range(1500))
     job = enqueue(tasks.add, 1, 2)
     producer = make_producer(threads=2, burst=True)
     note = Mock(wraps=producer._orders.note)

@@ -33,6 +33,7 @@ from django_pgqueue.worker.supervisor.child import (
     STARTING,
     Child,
 )
+from django_pgqueue.worker.supervisor.fleet import Load, divide, next_move
 from django_pgqueue.worker.waker import StopSignals
 from tests.support.workers import until
 
@@ -260,14 +261,14 @@ PROGRAM = """
 import os, subprocess, sys
 from django_pgqueue.worker.supervisor.child import reap_orphans
 
-reap_orphans(())  # there are no children
+reap_orphans(set)  # there are no children
 ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (7, 8, 9)]
 own, *others = ended
 for process in ended:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-reap_orphans({own.pid})
+reap_orphans(lambda: {own.pid})
 print(own.wait())
-reap_orphans({own.pid})
+reap_orphans(lambda: {own.pid})
 for process in others:
     try:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG)
@@ -275,7 +276,7 @@ for process in others:
         print("reaped")
     process.returncode = 0
 running = subprocess.Popen(["sleep", "1000"])
-reap_orphans(())  # no child has ended
+reap_orphans(set)  # no child has ended
 print(running.poll())
 running.kill()
 print(running.wait())
@@ -285,3 +286,46 @@ print(running.wait())
 def test_orphans_are_reaped_and_our_own_keep_their_exit_code() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert ended.stdout.split() == ["7", "reaped", "reaped", "None", "-9"], ended.stderr
+
+
+# --- How the processes of a worker are divided among its shards, and when one moves
+
+
+@pytest.mark.parametrize(("processes", "weights", "parts"), [
+    (1, {"a": 1, "b": 1}, [1, 1]),  # each has one at least
+    (4, {"a": 1, "b": 3}, [1, 3]),
+    (8, {"a": 1, "b": 3}, [2, 6]),
+    (5, {"a": 1, "b": 1}, [3, 2]),
+    (4, {"a": 1, "b": 1000}, [1, 3]),
+    (7, {"a": 2, "b": 1, "c": 1}, [3, 2, 2]),
+])  # fmt: skip
+def test_processes_are_divided_by_weight(processes: int, weights: dict[str, int], parts: list[int]) -> None:
+    assert list(divide(processes, weights).values()) == parts
+
+
+IDLE, BUSY, WAITS = {"is_idle": True, "waits": False}, {"is_idle": False, "waits": False}, {
+    "is_idle": False, "waits": True
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b", "move"), [
+    (Load(2, 2, **IDLE), Load(2, 2, **WAITS), ("a", "b")),
+    (Load(2, 2, **IDLE), Load(2, 2, **BUSY), None),
+    (Load(2, 2, **BUSY), Load(2, 2, **WAITS), None),
+    (Load(1, 2, **IDLE), Load(3, 2, **WAITS), None),  # each keeps one
+    (Load(3, 2, **WAITS), Load(1, 2, **WAITS), ("a", "b")),  # both wait: the shares count
+    (Load(3, 2, **BUSY), Load(1, 2, **WAITS), ("a", "b")),
+    (Load(2, 2, **WAITS), Load(2, 2, **WAITS), None),
+], ids=str)  # fmt: skip
+def test_a_process_moves_to_where_jobs_wait(a: Load, b: Load, move: tuple[str, str] | None) -> None:
+    assert next_move({"a": a, "b": b}) == move
+
+
+def test_the_shard_that_lacks_most_comes_first_and_an_idle_process_goes_first() -> None:
+    loads = {
+        "a": Load(4, 2, **BUSY),
+        "b": Load(2, 2, **IDLE),
+        "c": Load(1, 4, **WAITS),
+        "d": Load(2, 2, **WAITS),
+    }
+    assert next_move(loads) == ("b", "c")

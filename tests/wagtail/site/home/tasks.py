@@ -10,5 +10,5 @@ from django_pgqueue import schedule, task
 @schedule(cron="*/5 * * * *")
 @task
 def publish_scheduled() -> None:
-    """Publish the pages whose time has come, and unpublish those that expire."""
+    """Publish the pages whose time has come, and unpublish pages that expire."""
     call_command("publish_scheduled")

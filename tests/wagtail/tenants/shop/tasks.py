@@ -6,8 +6,9 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django_tenants.utils import schema_context
 
-from django_pgqueue import enqueue, task
+from django_pgqueue import current_job, enqueue, task
 
+from ..by_tenant import in_schema
 from ..carrying import in_tenant
 from .models import Order
 
@@ -59,3 +60,17 @@ def set_schema(name: str, sends: bool) -> None:
     connection.set_schema(name)  # type: ignore[attr-defined]
     if sends:
         emails()
+
+
+@task
+async def read_async_of_tenant() -> list[str]:
+    def read() -> list[str]:
+        with in_schema(current_job()):
+            return emails()
+
+    return await sync_to_async(read)()
+
+
+@task(max_attempts=1)
+def fail_in_schema() -> None:
+    raise LookupError(emails()[0])

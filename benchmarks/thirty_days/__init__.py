@@ -1,0 +1,1 @@
+"""Thirty days of a queue that nobody touches: ``python -m benchmarks.thirty_days``."""

@@ -1,0 +1,272 @@
+"""The relay: calls that are committed in one database, and become jobs in another one.
+
+``task.using(relay="s1")`` makes the enqueue write a job of ``hand_over`` in the transaction of the caller. It
+holds the call as ``_pgqueue_receive`` takes it. A worker of the caller's database runs it: one statement, and
+so one transaction, writes into the other database that the call was received, and its job. However often that
+is done, there is one job.
+
+    state on the way         here                                  there
+    asked                    pending                               nothing
+    between the commits      running                               received, with its job
+    handed over              done, its result is the id there      the job
+    there is no answer       retry, until the call expires         nothing
+    refused                  failed, with the error                nothing
+
+A cancel here writes a job of ``take_back`` if the call may be there (_pgqueue_recall), whatever becomes of
+the attempt that is under way. It cancels the job there, or refuses the call that comes later.
+
+Each commit of the other database costs it a flush, so the jobs that run at the same time in a process share
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio import AbstractEventLoop, Future
+from collections import deque
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, connections, transaction
+from django.db.models import Exists, OuterRef
+
+from ..compat import InvalidTask, TaskResult
+from ..exceptions import BatchFinished, JobExists, ParentGone, PgQueueError
+from ..formatting import get_logger
+from ..models import Edge, Job
+from ..postgres import fetch_rows, fetch_value
+from ..tasks.call import Call, call_options, prepare
+from ..tasks.decorator import task
+from ..tasks.keys import limit_name
+from ..tasks.links import public_id
+from ..tasks.paths import RELAY
+from ..tasks.retry import exponential
+from ..tasks.shards import shard_of_call
+from ..tasks.task import Task, declared_tasks
+from ..tasks.unique import unique_key
+from .current import current_job
+from .enqueue import explained, write_all
+
+logger = get_logger(__name__)
+
+MOST = 100  # hand-overs in one transaction
+#: Seconds that a hand-over waits for an answer. Then it fails, so that a database that does not answer leaves
+#: the slots of the worker to other jobs: all but that of the job whose thread waits for the connection.
+PATIENCE = 5.0
+PAUSE = 1.0  # seconds for which a process does not try again a database that it could not reach
+BACKOFF = (0.5, 30.0)  # seconds, at first and at most
+
+_MOVED_SQL = "SELECT pgqueue_cancel(%s, 'moved to another shard by the relay')"
+_RECEIVE_SQL = "SELECT id, job FROM _pgqueue_receive(%s::jsonb)"
+_TAKE_BACK_SQL = "SELECT _pgqueue_take_back(%s::jsonb)"
+_REFUSALS = (InvalidTask, BatchFinished, ParentGone, JobExists, DataError, IntegrityError)
+#: The classes of errors that are about the database and not about one of the calls: it is lost or out of
+#: resources, is a standby, or has no tables of this version, or no rights to them.
+_ABOUT_ALL = ("08", "25", "42", "53", "57P")
+
+
+class HandOverFailed(PgQueueError):
+    """A call could not be handed over to its database. This is retried."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parcel:
+    """One call on its way."""
+
+    content: dict[str, Any]  # as _pgqueue_receive reads it
+    answer: Future[int | Exception]  # the id of the job there, or why there is none
+
+
+def _backoff(error: BaseException, result: TaskResult[Any, Any]) -> float:
+    return exponential(result.attempts, *BACKOFF)
+
+
+@task(queue_name=RELAY, max_attempts=2**31 - 1, backoff=_backoff, fail_on=_REFUSALS)
+async def hand_over(shard: str, call: dict[str, Any], token: str) -> str:
+    """Hand over a call to another database. Return the id of its job there, such as "s1:77"."""
+    _check(shard)
+    loop, job = asyncio.get_running_loop(), current_job()
+    courier = _COURIERS.setdefault(loop, {}).setdefault(shard, Courier(shard))
+    claimed_at = job.last_attempted_at and job.last_attempted_at.astimezone(UTC).isoformat()
+    content = {**call, "id": job.pk, "token": token, "claimed_at": claimed_at}
+    parcel = Parcel(content, loop.create_future())
+    await courier.deliver(parcel)
+    return public_id(courier.opened(parcel), shard)
+
+
+@task(queue_name=RELAY, max_attempts=2**31 - 1, backoff=_backoff, fail_on=InvalidTask)
+def take_back(shard: str, calls: list[dict[str, Any]]) -> list[str]:
+    """Cancel calls in another database, also calls that have not come yet. Return the ids of the jobs that
+    changed there.
+    """
+    _check(shard)
+    _commit_each(shard)
+    return [public_id(pk, shard) for pk in fetch_value(shard, _TAKE_BACK_SQL, json.dumps(calls)) or ()]
+
+
+def _commit_each(shard: str) -> None:
+    connection = connections[shard]
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        connection.set_autocommit(True)  # no other code would commit
+
+
+def _check(shard: str) -> None:
+    if shard not in connections.settings:
+        known = ", ".join(connections.settings)
+        raise InvalidTask(f"The DATABASES of this worker have no {shard!r}, only {known}.")
+
+
+class Courier:
+    """Hands over to one database what the jobs of an event loop have for it. Jobs that come while a
+    transaction is under way share the next one.
+    """
+
+    def __init__(self, shard: str) -> None:
+        self._shard = shard
+        self._waiting: deque[Parcel] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._is_stuck = False
+        self._failure: Exception | None = None
+        self._down_until = 0.0
+
+    async def deliver(self, parcel: Parcel) -> None:
+        """Wait for the answer. Raise ``HandOverFailed`` if there is none."""
+        if self._is_stuck or asyncio.get_running_loop().time() < self._down_until:
+            raise self._failed()
+        self._waiting.append(parcel)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        try:
+            await asyncio.wait([parcel.answer], timeout=PATIENCE)
+        except asyncio.CancelledError:
+            if parcel in self._waiting:
+                self._waiting.remove(parcel)
+            else:  # its statement may need the thread of this job
+                await asyncio.wait([parcel.answer], timeout=PATIENCE)
+            raise
+        if not parcel.answer.done():
+            self._is_stuck = True
+            self._failure = TimeoutError(f"no answer for {PATIENCE:g} seconds")
+            raise self._failed()
+
+    def opened(self, parcel: Parcel) -> int:
+        """Return the id of the job there, or raise why there is none."""
+        answer = parcel.answer.result()
+        if answer is self._failure:
+            raise self._failed()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _failed(self) -> HandOverFailed:
+        """Return the error of one job: several jobs must not raise the same one."""
+        failed = HandOverFailed(f"The call could not be handed over to {self._shard!r}: {self._failure}")
+        failed.__cause__ = self._failure
+        return failed
+
+    async def _send(self) -> None:
+        """Hand over until nothing waits. A job that ends leaves this to go on for the others."""
+        while self._waiting:
+            parcels = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            answers: Sequence[int | Exception]
+            try:
+                answers = await sync_to_async(receive)(self._shard, parcels)
+            except Exception as error:
+                self._failure, self._down_until = error, asyncio.get_running_loop().time() + PAUSE
+                parcels += self._waiting
+                self._waiting.clear()
+                answers = [error] * len(parcels)
+            self._is_stuck = False
+            for parcel, answer in zip(parcels, answers, strict=True):
+                parcel.answer.set_result(answer)
+        self._sending = None
+
+
+_COURIERS: WeakKeyDictionary[AbstractEventLoop, dict[str, Courier]] = WeakKeyDictionary()
+
+
+def receive(shard: str, parcels: Sequence[Parcel]) -> list[int | Exception]:
+    """Hand over calls in one transaction; if the database refuses one of them, each in its own. Return the
+    ids of the jobs there, or why there is none. Raise what concerns all of them.
+    """
+    _commit_each(shard)
+    # A test may have a transaction, which must survive an error.
+    block = transaction.atomic(using=shard) if connections[shard].in_atomic_block else nullcontext()
+    content = json.dumps([parcel.content for parcel in parcels])
+    try:
+        with block:
+            jobs = {row[0]: row[1] for row in fetch_rows(shard, _RECEIVE_SQL, [content])}
+    except (DatabaseError, InterfaceError) as error:
+        if (getattr(error.__cause__, "sqlstate", None) or "08").startswith(_ABOUT_ALL):
+            raise explained(error, shard) from error.__cause__
+        if len(parcels) > 1:
+            return [answer for parcel in parcels for answer in receive(shard, [parcel])]
+        return [explained(error, shard)]
+    return [jobs[parcel.content["id"]] or HandOverFailed("The call was cancelled.") for parcel in parcels]
+
+
+class Moved(NamedTuple):
+    """What a step of a move has done."""
+
+    after: int  # the last id
+    moved: int
+    left: int
+
+
+def move_spread(alias: str, after: int = 0) -> Moved | None:
+    """Move the next waiting jobs of a shard that are spread (``@task(spread=...)``) to the other shards, from
+    the id ``after`` on. In one transaction, a job is cancelled, and a job of the relay takes its call.
+
+    Jobs that have started once stay, and so do jobs that others wait for, and jobs that wait or belong to a
+    batch. Return None if there are no more.
+
+    Race: a worker claims a job at this moment. Whoever locks its row first has it; a cancelled job is not
+    claimed, and a job that was claimed is no longer found here.
+    """
+    spread = {each.module_path: each for each in declared_tasks() if each.spread is not None}
+    with transaction.atomic(using=alias):
+        waiting = Job.objects.using(alias).filter(
+            ~Exists(Edge.objects.using(alias).filter(parent_id=OuterRef("pk"))),
+            shelf=0, status=Job.Status.PENDING, attempts=0, batch_id=None, parent_ids=None, pk__gt=after,
+            task_path__in=spread,
+        )  # fmt: skip
+        jobs = list(waiting.order_by("pk").select_for_update(skip_locked=True)[:MOST])
+        if not jobs:
+            return None
+        made = ((job.pk, _call_elsewhere(job, spread[job.task_path])) for job in jobs)
+        calls = {pk: call for pk, call in made if call is not None}
+        fetch_rows(alias, _MOVED_SQL, [[*calls]])
+        write_all(iter(calls.values()))
+    return Moved(jobs[-1].pk, len(calls), len(jobs) - len(calls))
+
+
+def _call_elsewhere(job: Job, definition: Task[..., Any]) -> Call | None:
+    """Return the call of a job for another shard, as the relay takes it; None: its row does not have all."""
+    unique, name, limited = definition.unique, f"{limit_name(definition)}/", job.limit_key or ""
+    try:
+        if job.unique_key != (unique and unique_key(definition, job.args, job.kwargs)):
+            return None  # it was an option of the call
+        shard = shard_of_call(definition, job.args, job.kwargs)
+        task = definition.with_values(
+            {
+                "relay": shard, "database": job.database, "queue_name": job.queue_name,
+                "priority": job.priority, "metadata": job.metadata, "run_after": job.run_after,
+                "expires_after": job.expires_at and job.expires_at - job.run_after, "timeout": job.timeout,
+                "max_attempts": job.max_attempts, "on_lost": job.on_lost, "group_key": job.group_key,
+                "limit_key": limited.removeprefix(name) if limited.startswith(name) else None,
+                "unique": unique and replace(unique, on_conflict="existing"),
+            }
+        )  # fmt: skip
+        context = None if job.context is None else json.dumps(job.context)
+        return prepare(call_options(task), job.args, job.kwargs, context)
+    except (PgQueueError, InvalidTask, TypeError, ValueError) as error:
+        logger.warning(
+            "job %s stays: it cannot be enqueued on another shard: %s", public_id(job.pk, job.database), error
+        )
+        return None

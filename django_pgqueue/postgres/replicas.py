@@ -1,0 +1,70 @@
+"""Replicas: standbys that pages read from. How old what they show is, and which server they are copies of.
+
+A standby replays the transactions of its primary in order, so what it shows is at most as old as the last
+one. A worker writes a heartbeat each second, so with a worker, this is a second for an idle queue, too. The
+time is the primary's, and the age is measured by the clock of the standby.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import InterfaceError, OperationalError, connections
+from django.utils.translation import gettext as _
+
+from ..formatting import age
+from . import fetch_rows
+
+_STATE = """
+    SELECT pg_is_in_recovery(),
+        greatest(date_part('epoch', clock_timestamp() - pg_last_xact_replay_timestamp()), 0)
+"""
+#: A copy of a server has its identifier, and its databases and tables have the same numbers there.
+_IDENTITY = """
+    SELECT system_identifier::text, (SELECT oid::text FROM pg_database WHERE datname = current_database()),
+        to_regclass('pgqueue_job')::oid::text
+    FROM pg_control_system()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A database that is read in place of the one that is written."""
+
+    alias: str
+    answers: bool = False
+    is_standby: bool = False
+    seconds: float | None = None
+    """The age of the last transaction that it has replayed; None if it has replayed none since its start."""
+
+    def __str__(self) -> str:
+        names = {"alias": self.alias, "age": age(self.seconds or 0)}
+        if not self.answers:
+            return _("The replica “%(alias)s” does not answer. This page is read from the primary.") % names
+        if not self.is_standby:
+            return _("This page is read from the database “%(alias)s”, which is not a standby.") % names
+        if self.seconds is None:
+            words = _("This page is read from the replica “%(alias)s”, which has replayed nothing yet.")
+        else:
+            words = _("This page is read from the replica “%(alias)s”, whose last change is %(age)s old.")
+        return words % names
+
+
+def replica_state(alias: str) -> ReplicaState:
+    """Return how a replica is."""
+    try:
+        [(is_standby, seconds)] = fetch_rows(alias, _STATE)
+    except (InterfaceError, OperationalError):
+        connections[alias].close()
+        return ReplicaState(alias)
+    return ReplicaState(alias, True, is_standby, seconds)
+
+
+def is_replica_of(alias: str, primary: str) -> bool:
+    """Return whether a database is a standby's copy of another one. Raise ``OperationalError`` if one of them
+    does not answer.
+    """
+    identities: list[Any] = [fetch_rows(each, _IDENTITY) for each in (alias, primary)]
+    [(is_standby, _seconds)] = fetch_rows(alias, _STATE)
+    return bool(is_standby) and identities[0] == identities[1]

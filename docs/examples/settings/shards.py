@@ -1,0 +1,3 @@
+PGQUEUE = {
+    "SHARDS": ["default", "other"],  # aliases of DATABASES
+}

@@ -1,0 +1,512 @@
+"""Pages over several shards: one queue, a switch, and a shard that does not answer is named."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgqueue import Batch, enqueue, pause, set_limit
+from django_pgqueue.admin import JobAdmin, overview_shards
+from django_pgqueue.admin.batches import BatchAdmin
+from django_pgqueue.admin.bulk import selection
+from django_pgqueue.admin.limits import LimitAdmin
+from django_pgqueue.models import FailureGroup, Job, JobBatch, JobStat, Pause, Queue, Schedule, Worker
+from django_pgqueue.monitoring.spans import Figures, TimeSpan, series
+from django_pgqueue.postgres.clock import server_now
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.testing import run_jobs
+from tests.admin.helpers import body, url
+from tests.app.tasks import noop
+from tests.support import figures
+from tests.support.databases import sharded
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.figures import classes, fold, note
+from tests.support.wording import shown
+
+BOTH = ["default", "other"]
+pytestmark = pytest.mark.django_db(databases=BOTH)
+
+
+@pytest.fixture
+def shards() -> Iterator[None]:
+    with sharded():
+        yield
+
+
+@pytest.fixture
+def some_are_down() -> Iterator[None]:
+    with sharded("down", "silent"):
+        yield
+
+
+def fill() -> None:
+    for alias, count in zip(BOTH, (2, 3), strict=True):
+        jobs = [JobFactory.build(id=number, queue_name="mail") for number in range(1, count + 1)]
+        Job.objects.using(alias).bulk_create(jobs)
+        QueueFactory.build(name="mail").save(using=alias, force_insert=True)
+        Worker.objects.using(alias).bulk_create(
+            [WorkerFactory.build(id=5, host=f"app-{alias}", pid=7, slots=4)]
+        )
+
+
+def overview(client: Client, **query: Any) -> str:
+    return shown(body(client, url("overview"), **query)).split("connection to server")[0]
+
+
+def test_the_overview_adds_up_and_names_the_shards_that_do_not_answer(
+    some_are_down: None, admin_client: Client, wording: Any
+) -> None:
+    fill()
+    began = monotonic()
+    page = body(admin_client, url("overview"))
+    assert monotonic() - began < 5
+    said = shown(page)
+    lines = [re.sub(r"\b\d+(\.\d)? m?s\b", "<age>", line) for line in said.splitlines()]
+    # Why there is no answer may be either time limit: of the connect, or of the whole.
+    lines = [line for line in lines if not re.search("connection|running on that|did not answer", line)]
+    assert lines == wording
+    assert page.count("did not answer") >= 4  # the problem and the row of each
+
+
+def test_the_overview_counts_no_queue_of_a_shard_that_is_slow(
+    shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill()
+
+    def slow(alias: str) -> dict[str, float]:
+        if alias == "other":
+            raise TimeLimitReached("slow")
+        return {}
+
+    monkeypatch.setattr(overview_shards, "rates", slow)
+    [line] = [each for each in overview(admin_client).splitlines() if each.startswith("mail")]
+    assert "without other | 1 | 2 </admin" in line
+    assert "shard=other" not in line
+
+
+@pytest.mark.parametrize("down", [(), ("down",)])
+def test_the_charts_are_of_all_shards(admin_client: Client, down: tuple[str, ...]) -> None:
+    now = server_now("default")
+    for alias, done in zip(BOTH, (3, 4), strict=True):
+        connections[alias].ensure_connection()
+        figures.count(connections[alias].connection, [5], done, at=now.isoformat())
+    with sharded(*down):
+        page = body(admin_client, url("overview"), part="charts")
+        whole = body(admin_client, url("overview"))
+    for text in (page, whole):
+        ran = text.split('id="pgqueue-throughput"')[1].split("</figure>")[0]
+        rows = [re.findall(r'<td data-value="([^"]*)"', row) for row in ran.split("</tr>")]
+        assert [row for row in rows if row and set(row) != {"0"}] == [["0", "0", "7"]]
+        assert ('<p class="pgqueue-slow"' in text) == bool(down)
+    assert page.count("The database down did not answer") == len(down)
+
+
+def test_a_shard_whose_charts_are_slow_is_named(
+    shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(alias: str, span: TimeSpan) -> list[Figures]:
+        if alias == "other":
+            raise TimeLimitReached("slow")
+        return series(alias, span)
+
+    monkeypatch.setattr(overview_shards, "series", slow)
+    page = body(admin_client, url("overview"), part="charts", span="day")
+    assert "The database other did not answer: it took longer than 1 s." in page
+    assert "The database default" not in page
+
+
+def test_the_problems_lead_to_their_shards(shards: None, admin_client: Client) -> None:
+    Queue.objects.using("other").create(name="mail")
+    Job.objects.using("other").bulk_create([JobFactory.build(id=1, queue_name="mail")])
+    pause(queue="mail", reason="a <b>", using="other")
+    pause(task="shop.tasks.send", using="other")
+    page = body(admin_client, url("overview"))
+    for each in Pause.objects.using("other"):
+        assert f'href="{url("change", each.pk, model="pause")}?shard=other"' in page
+    assert "&lt;a href" not in page
+    assert "a &lt;b&gt;" in page
+
+
+def test_a_page_shows_one_shard_and_its_links_stay_there(shards: None, admin_client: Client) -> None:
+    fill()
+    page = body(admin_client, url("overview"), shard="other")
+    assert "app-other" in page
+    assert "app-default" not in page
+    assert 'data-pgqueue-source="?part=now&amp;shard=other"' in page
+    for model in ("queue", "worker", "job"):
+        assert f'href="{url("changelist", model=model)}?shard=other"' in page
+    assert f'href="{url("overview")}?shard=all"' in page
+    assert 'href="/admin/logout' not in page or "logout/?shard" not in page
+    jobs = body(admin_client, url("changelist"), shard="other", status="pending")
+    assert f'href="{url("change", 3)}?shard=other"' in jobs or f"{url('change', 3)}?" in jobs
+    assert '<input type="hidden" name="shard" value="other">' in jobs
+    assert "shard=default" in jobs
+    job = body(admin_client, url("change", 3), shard="other")
+    assert "shard=other" in job
+
+
+def test_each_list_shows_the_shard_of_the_address(shards: None, admin_client: Client) -> None:
+    fill()
+    Queue.objects.using("other").create(name="only-there")
+    for model, there in (("queue", "only-there"), ("worker", "app-other")):
+        assert there in body(admin_client, url("changelist", model=model), shard="other")
+        assert there not in body(admin_client, url("changelist", model=model), shard="default")
+
+
+def cells(page: str, column: str) -> list[str]:
+    found = re.findall(rf'<t[dh] class="field-{column}\b[^>]*>(.*?)</t[dh]>', page, re.DOTALL)
+    return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in found]
+
+
+def test_the_queues_of_all_shards_add_up_and_say_without_which(
+    some_are_down: None, admin_client: Client
+) -> None:
+    fill()
+    Queue.objects.using("other").create(name="only-there", retention=timedelta(days=1))
+    pause(queue="mail", reason="quota", using="other")
+    page = body(admin_client, url("changelist", model="queue"))
+    assert "The database down did not answer" in page
+    assert "The sums are without down, silent." in page
+    assert cells(page, "name") == ["mail", "only-there"]
+    assert cells(page, "shards") == ["default , other without down, silent", "other without down, silent"]
+    assert cells(page, "ready") == ["5", "0"]
+    assert cells(page, "workers") == ["2", "1"]
+    assert cells(page, "paused") == ["other: paused: quota", "-"]
+    assert cells(page, "own_settings") == ["default", "done jobs kept for 1 d"]
+    for alias in BOTH:
+        assert f'href="{url("change", "mail", model="queue")}?shard={alias}"' in page
+    assert f'href="{url("changelist")}?queue=mail&amp;due=now"' in page
+
+
+def test_the_workers_limits_and_pauses_of_all_shards_are_merged_by_name(
+    some_are_down: None, admin_client: Client
+) -> None:
+    fill()
+    for alias, name in (("default", "crm"), ("other", "bank"), ("other", "crm")):
+        set_limit(name=name, concurrency=2, using=alias)
+        pause(task=f"shop.{name}.send", using=alias)
+    page = body(admin_client, url("changelist", model="worker"))
+    assert cells(page, "name") == ["app-default:7", "app-other:7"]
+    assert cells(page, "shards") == BOTH
+    assert f'href="{url("change", 5, model="worker")}?shard=other"' in page
+    page = body(admin_client, url("changelist", model="limit"))
+    assert "The database silent did not answer" in page
+    assert list(zip(cells(page, "named"), cells(page, "shards"), strict=True)) == [
+        ("bank", "other"), ("crm", "default"), ("crm", "other"),
+    ]  # fmt: skip
+    page = body(admin_client, url("changelist", model="pause"))
+    assert cells(page, "shards") == ["other", "default", "other"]
+    for alias in BOTH:
+        Schedule(name=f"nightly-{alias}", task_path=noop.module_path, cron="0 6 * * *").save(using=alias)
+    page = body(admin_client, url("changelist", model="schedule"), o="-1")
+    assert cells(page, "shards") == ["other", "default"]
+    assert "default: Schedules stand still" in page
+
+
+def test_a_list_of_all_shards_has_pages(
+    shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        set_limit(name=f"limit{number}", concurrency=1, using=BOTH[number % 2])
+    monkeypatch.setattr(LimitAdmin, "list_per_page", 3)
+    address, seen = url("changelist", model="limit"), []
+    for number in (1, 2, 3):
+        page = body(admin_client, address, p=str(number))
+        seen += cells(page, "named")
+        assert "7 limits" in page
+    assert seen == [f"limit{number}" for number in range(7)]
+
+
+def test_batches_of_all_shards_are_in_the_order_in_which_they_were_made(
+    shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    for number in range(1, 6):
+        batch = Batch.open(f"batch{number}", using=BOTH[number % 2])
+        rows = JobBatch.objects.using(batch.database)
+        rows.filter(pk=batch.id).update(created_at=now - timedelta(hours=9 - number))
+    monkeypatch.setattr(BatchAdmin, "list_per_page", 3)
+    page = body(admin_client, url("changelist", model="jobbatch"))
+    assert cells(page, "named") == ["batch5", "batch4", "batch3"]
+    assert cells(page, "shards") == ["other", "default", "other"]
+    [older] = re.findall(r'<a href="([^"]*)" rel="next"', page)
+    page = admin_client.get(f"{url('changelist', model='jobbatch')}{html.unescape(older)}").content.decode()
+    assert cells(page, "named") == ["batch2", "batch1"]
+
+
+def test_an_action_on_pauses_asks_once_for_all_shards(shards: None, admin_client: Client) -> None:
+    pauses = [pause(task="shop.tasks.send", using=alias) for alias in BOTH]
+    keys = [f"{alias}:{each.pk}" for alias, each in zip(BOTH, pauses, strict=True)]
+    posted = {"action": "resume_selected", "_selected_action": keys}
+    page = admin_client.post(url("changelist", model="pause"), posted)
+    assert [Pause.objects.using(alias).count() for alias in BOTH] == [1, 1]
+    assert "default: <strong>task shop.tasks.send</strong>" in page.content.decode()
+    answer = admin_client.post(url("changelist", model="pause"), hidden_fields(page.content.decode()))
+    assert [Pause.objects.using(alias).count() for alias in BOTH] == [0, 0]
+    said = [str(each) for each in get_messages(answer.wsgi_request)]
+    assert said == ["default: 1 pause has ended.", "other: 1 pause has ended."]
+
+
+def test_an_action_names_a_shard_that_is_down_and_changes_the_others(
+    some_are_down: None, admin_client: Client
+) -> None:
+    made = pause(task="shop.tasks.send", using="other")
+    fields = {"other|confirmed": "1", "other|action": "resume_selected", "other|_selected_action": made.pk}
+    fields |= {"down|confirmed": "1", "down|action": "resume_selected", "down|_selected_action": "1"}
+    answer = admin_client.post(url("changelist", model="pause"), fields)
+    assert not Pause.objects.using("other").exists()
+    said = sorted(str(each) for each in get_messages(answer.wsgi_request))
+    assert said[0].startswith("The database down did not answer: ")
+    assert said[1:] == ["other: 1 pause has ended."]
+
+
+def test_the_banner_and_the_warnings_of_a_list_name_their_shard(shards: None, admin_client: Client) -> None:
+    pause(everything=True, reason="move", using="other")
+    Job.objects.using("other").bulk_create([JobFactory.build(id=1, queue_name="mail")])
+    page = shown(body(admin_client, url("changelist", model="worker")))
+    assert "other: Everything is paused: move." in page
+    assert "other: Jobs are waiting, and no worker is alive." in page
+    assert "default: Jobs are waiting" not in page
+    for page in ("jobstat", "queue"):
+        assert "&lt;a href" not in body(admin_client, url("changelist", model=page))
+
+
+def test_the_filters_of_jobs_offer_the_names_of_all_shards(shards: None, admin_client: Client) -> None:
+    for alias, queue in zip(BOTH, ("mail", "only-there"), strict=True):
+        context = {"tenant": "acme"} if alias == "other" else {}
+        Job.objects.using(alias).bulk_create([JobFactory.build(id=1, queue_name=queue, context=context)])
+    page = body(admin_client, url("changelist"))
+    for query in ("queue=mail", "queue=only-there", "tenant=acme"):
+        assert f'href="?{query}"' in page
+    assert '<option value="queue:only-there">' in page
+
+
+def test_all_jobs_that_match_are_those_of_all_shards(shards: None, admin_client: Client) -> None:
+    spread()
+    address = f"{url('changelist')}?queue=mail"
+    posted = {"action": "cancel_jobs", "select_across": "1", "_selected_action": "default:2"}
+    page = admin_client.post(address, posted).content.decode()
+    assert "default: 3 jobs are selected." in page
+    assert "other: 4 jobs are selected." in page
+    admin_client.post(address, hidden_fields(page))
+    cancelled = [Job.objects.using(alias).filter(status="cancelled").count() for alias in BOTH]
+    assert cancelled == [3, 4]
+
+
+def test_all_jobs_that_match_are_counted_to_the_end_on_all_shards(
+    shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread()
+    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    address = f"{url('changelist')}?queue=mail"
+    posted = {"action": "cancel_jobs", "select_across": "1", "_selected_action": "default:2"}
+    page = admin_client.post(address, posted).content.decode()
+    assert all(f"{alias}: 1+ jobs are selected." in page for alias in BOTH)
+    page = admin_client.post(address, {**hidden_fields(page), "count": "all"}).content.decode()
+    assert "default: 3 waiting jobs would be cancelled." in page
+    assert "other: 4 waiting jobs would be cancelled." in page
+    assert 'name="count"' not in page
+    admin_client.post(address, hidden_fields(page))
+    assert [Job.objects.using(alias).filter(status="cancelled").count() for alias in BOTH] == [3, 4]
+
+
+@pytest.fixture
+def failed(some_are_down: None) -> None:
+    """A group of failures on two shards, and one on `other`, of whose jobs there are 2 and 1."""
+    for alias, count in zip(BOTH, (1, 2), strict=True):
+        connections[alias].ensure_connection()
+        raw = connections[alias].connection
+        note(raw, "f", failed=count, task_path=f"shop.{alias}", error_class="shop.Down", message=alias)
+        if alias == "other":
+            note(raw, "g", failed=1, error_class="shop.Busy")
+        fold(raw)
+        jobs = [JobFactory.build(id=10 + n, failed=True, error_fingerprint="f") for n in range(count)]
+        Job.objects.using(alias).bulk_create(jobs)
+
+
+def test_the_failures_of_all_shards_add_up(failed: None, admin_client: Client) -> None:
+    page = body(admin_client, url("failures"))
+    assert "The database down did not answer" in page
+    table = page.split("<tbody>")[1].split("</tbody>")[0]
+    rows = [" ".join(re.sub("<[^>]*>", " ", each.replace("<wbr>", "")).split())
+            for each in table.split("</tr>")[:-1]]  # fmt: skip
+    assert [each.split("Shards: ")[0].split()[0] for each in rows] == ["shop.Down", "shop.Busy"]
+    assert "shop.other, shop.default Shards: default , other without down, silent 3" in rows[0]
+    assert "Shards: other without down, silent 1" in rows[1]
+    for alias in BOTH:
+        assert f'href="{url("failure", "f")}?shard={alias}"' in page
+    assert "shop.default" not in body(admin_client, url("failures"), shard="other")
+
+
+def test_a_group_is_retried_and_muted_on_every_shard_that_has_it(failed: None, admin_client: Client) -> None:
+    page = body(admin_client, url("failure", "f"))
+    assert "The database silent did not answer" in page
+    assert "3 jobs have failed" in page
+    form = page.split('value="Retry the failed jobs"')[0].rsplit("<form", 1)[1]
+    address = html.unescape(form.split('action="')[1].split('"')[0])
+    page = admin_client.post(address, hidden_fields(form)).content.decode()
+    for said in ("default: 1 job is selected.", "other: 2 jobs are selected."):
+        assert said in page
+    answer = admin_client.post(address, hidden_fields(page))
+    assert answer["Location"] == url("failure", "f")
+    for alias in BOTH:
+        assert {*Job.objects.using(alias).values_list("status", flat=True)} == {"pending"}
+    admin_client.post(url("failure_mute", "f"), {"action": "mute"})
+    assert all(FailureGroup.objects.using(alias).get(pk="f").muted_at for alias in BOTH)
+    admin_client.post(f"{url('failure_mute', 'f')}?shard=other", {"action": "unmute"})
+    assert [bool(FailureGroup.objects.using(alias).get(pk="f").muted_at) for alias in BOTH] == [True, False]
+
+
+def test_the_tasks_of_all_shards_add_up(some_are_down: None, admin_client: Client) -> None:
+    for alias, counts in zip(BOTH, ((2, 0), (3, 4)), strict=True):
+        for task, count in zip(("shop.send", "shop.only"), counts, strict=True):
+            if count:
+                at, ran = timezone.now() - timedelta(minutes=2), classes(c10=count)
+                row = JobStatFactory.build(task_path=task, minute=at, done=count, run_histogram=ran)
+                JobStat.objects.using(alias).bulk_create([row])
+    page = body(admin_client, url("changelist", model="jobstat"), q="shop.")
+    assert "The database down did not answer" in page
+    table = page.split("<tbody>")[1].split("</tbody>")[0]
+    rows = [" ".join(re.sub("<[^>]*>", " ", each.replace("<wbr>", "")).split())
+            for each in table.split("</tr>")[:-1]]  # fmt: skip
+    unknown = "without down, silent not known to this process 0.1 jobs/min"
+    assert rows[0].startswith(f"shop.send default , other {unknown} 5 0 0 0 % ")
+    assert rows[1].startswith(f"shop.only other {unknown} 4 0 0 0 % ")
+    assert f'href="{url("task", "shop.send", model="jobstat")}?shard=other"' in page
+
+
+def test_each_shard_is_sent_the_statements_of_the_page_of_one(shards: None, admin_client: Client) -> None:
+    fill()
+    lists = ("job", "queue", "worker", "jobstat", "jobbatch", "schedule", "limit", "pause")
+    addresses = [url("overview"), url("failures"), *(url("changelist", model=model) for model in lists)]
+    for address in addresses:
+        counts = []
+        for shard in ("other", ""):
+            with CaptureQueriesContext(connections["other"]) as sent:
+                body(admin_client, address, **({"shard": shard} if shard else {}))
+            counts.append(len([each for each in sent if "SAVEPOINT" not in each["sql"]]))
+        one, part_of_all = counts
+        assert 0 < part_of_all <= one + 2, address  # of ask_all: the time limit, and its end
+
+
+def hidden_fields(page: str) -> dict[str, list[str]]:
+    sent: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page):
+        sent.setdefault(html.unescape(name), []).append(html.unescape(value))
+    return sent
+
+
+def test_a_button_changes_the_shard_of_the_page(shards: None, admin_client: Client) -> None:
+    fill()
+    answer = admin_client.post(f"{url('cancel', 3)}?shard=other")
+    assert "shard=other" in answer["Location"]
+    assert Job.objects.using("other").get(pk=3).status == "cancelled"
+    address = f"{url('overview')}?shard=other"
+    admin_client.post(address, {"queue": "mail", "button": "pause"})
+    assert [Pause.objects.using(alias).count() for alias in BOTH] == [0, 1]
+
+
+def test_everything_is_paused_on_all_shards(some_are_down: None, admin_client: Client) -> None:
+    fill()
+    answer = admin_client.post(url("overview"), {"queue": "*", "button": "pause", "reason": "move"})
+    assert [Pause.objects.using(alias).get().reason for alias in BOTH] == ["move", "move"]
+    [message] = [str(each) for each in get_messages(answer.wsgi_request)]
+    assert message.startswith("Everything is paused on default, other. The database down did not answer: ")
+    assert "silent" in message
+
+
+def ids(page: str) -> list[str]:
+    return re.findall(r'<t[dh] class="field-public_id[^>]*>(?:<a[^>]*>)?([^<]*)', page)
+
+
+def spread() -> None:
+    """Enqueue jobs one after the other, in turns."""
+    now = timezone.now()
+    for number in range(1, 8):
+        alias = BOTH[number % 2]
+        Job.objects.using(alias).bulk_create([JobFactory.build(id=number, queue_name="mail")])
+        at = now - timedelta(hours=10 - number)
+        Job.objects.using(alias).filter(pk=number).update(enqueued_at=at, run_after=at)
+
+
+def test_the_list_of_jobs_is_merged_by_time_and_goes_on_in_each_shard(
+    some_are_down: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread()
+    monkeypatch.setattr(JobAdmin, "list_per_page", 3)
+    address, seen = f"{url('changelist')}?", []
+    while address:
+        page = admin_client.get(address).content.decode()
+        assert "The database down did not answer" in page
+        seen.append(ids(page))
+        older = re.search(r'<a href="([^"]*)" rel="next"', page)
+        address = f"{url('changelist')}{html.unescape(older[1])}" if older else ""
+    assert seen == [["other:7", "6", "other:5"], ["4", "other:3", "2"], ["other:1"]]
+    page = body(admin_client, url("changelist"), status="pending")  # in the order in which they are due
+    assert ids(page) == ["other:1", "2", "other:3"]
+    id_link, task_link = re.findall(f'href="{url("change", 1)}[?]([^"]*)"', page)
+    assert id_link == task_link
+    assert "shard=other" in html.unescape(id_link).split("&")
+    assert 'value="other:1"' in page
+    assert 'value="default:2"' in page
+
+
+def test_an_action_groups_the_jobs_by_shard(shards: None, admin_client: Client, wording: Any) -> None:
+    spread()
+    posted = {"action": "cancel_jobs", "_selected_action": ["other:7", "other:5", "default:6", "default:4"]}
+    page = admin_client.post(url("changelist"), posted)
+    assert page.status_code == 200
+    assert shown(page.content) == wording
+    admin_client.post(url("changelist"), hidden_fields(page.content.decode()))
+    found = {
+        alias: sorted(Job.objects.using(alias).filter(status="cancelled").values_list("pk", flat=True))
+        for alias in BOTH
+    }
+    assert found == {"default": [4, 6], "other": [5, 7]}
+
+
+def test_an_id_with_its_shard_leads_to_the_job(shards: None, admin_client: Client) -> None:
+    spread()
+    for shard in ("", "default", "all"):
+        page = body(admin_client, url("changelist"), q="other:7", shard=shard)
+        assert f"{url('change', 7)}?" in page
+        assert "shard=other" in page
+    assert "other" in body(admin_client, url("change", "other:7"))
+    page = body(admin_client, url("changelist"), q="6")
+    assert ids(page) == ["6"]
+
+
+@pytest.mark.parametrize("alias", ["down", "silent"])
+def test_a_page_of_a_shard_that_does_not_answer(
+    some_are_down: None, admin_client: Client, alias: str
+) -> None:
+    for address in (url("overview"), url("changelist"), url("changelist", model="queue"), url("change", 5)):
+        began = monotonic()
+        answer = admin_client.get(address, {"shard": alias})
+        assert answer.status_code == 503
+        assert monotonic() - began < 4
+        assert f"The database {alias} did not answer" in answer.content.decode()
+
+
+def test_without_shards_the_address_names_none(admin_client: Client) -> None:
+    fill()
+    assert "pgqueue-shards" not in body(admin_client, url("overview"))
+
+
+def test_a_hand_over_leads_to_its_job_on_the_other_shard(shards: None, admin_client: Client) -> None:
+    job = enqueue(noop.using(relay="other"))
+    run_jobs()
+    (there,) = Job.objects.using("other").all()
+    page = body(admin_client, url("change", job.pk), shard="default")
+    assert f'<a href="{url("change", there.pk)}?shard=other">other:{there.pk}</a>' in page

@@ -1,0 +1,234 @@
+"""Lose the leader of three PostgreSQL servers under Patroni, while jobs come in, and count what that costs.
+
+    python3 dev.py failover                     # asynchronous, then synchronous and strict
+    python3 dev.py failover --only synchronous --rounds 3
+
+Each round makes every fault once: a switchover; a leader whose machine loses its power; the same after its
+standbys have not received anything for a second; and a leader that is stopped, as a machine that hangs, and
+goes on after another server leads. A worker command and a client connect by a DSN of several hosts. The
+ledger is outside the servers. It prints what was confirmed to the client and is lost, what has run again, and
+the longest time in which no enqueue was confirmed and no job ended.
+
+The exit code is 1 if synchronous replication has lost anything, if an atomic job has its effect twice or not
+at all, or if a job is left.
+"""
+
+# Every forked command imports this module as its main module, so it imports nothing of Django on top.
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from ..harness.stage import Stage
+    from .cluster import Cluster
+    from .tally import Tally
+
+ROOT = Path(__file__).resolve().parents[3]
+MODES = ("asynchronous", "synchronous")
+RATE, BACKLOG = 100.0, 500
+ANSWER = 5.0  # seconds; then a client gives up, as a web server ends a request
+AWAY = 10.0  # seconds until a machine that was lost is back
+HANGS = 90.0  # the same for one that hangs: a worker gives its session up after 75
+QUIET = 5.0  # seconds of work between two faults
+
+
+def main(arguments: list[str]) -> int:
+    """Run each mode, and print its figures."""
+    options = _parse(arguments)
+    os.environ.setdefault("DATABASE_URL", "postgresql://postgres@127.0.0.1:1/postgres")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    import django
+
+    django.setup()
+    print(_versions(), flush=True)
+    folder = ROOT / "var" / f"failover-{os.getpid()}"
+    is_good = True
+    for mode in options.only.split(","):
+        tally = _perform(mode == "synchronous", options.rounds, folder / mode, options.seed)
+        is_good &= not (tally.effects_missing or tally.effects_repeated or tally.unfinished)
+        is_good &= mode == "asynchronous" or not tally.lost
+    if is_good:
+        shutil.rmtree(folder)
+    return 0 if is_good else 1
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    about, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="dev.py failover", description=about, epilog=rest, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="how many times each fault is made (1)")
+    parser.add_argument("--only", default=",".join(MODES), help="one mode, or both, separated by a comma")
+    parser.add_argument("--seed", type=int, default=1, help="repeats the random choices of the load (1)")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.only.split(",")) - set(MODES):
+        parser.error(f"there is no mode {unknown.pop()!r}; the modes are {', '.join(MODES)}")
+    return options
+
+
+def _versions() -> str:
+    from importlib.metadata import version
+
+    from example_project.embedded_programs import run
+
+    return f"{run('postgres', '--version').strip()}, Patroni {version('patroni')}"
+
+
+def _perform(is_synchronous: bool, rounds: int, folder: Path, seed: int) -> Tally:
+    """Run one mode on servers of its own, print its figures, and return the counts."""
+    from django.core.management import call_command
+    from django.db import connections
+
+    from tests.support.commands import commands_in
+
+    from ..harness.stage import Stage
+    from ..harness.worlds import at_database
+    from .cluster import cluster_in
+
+    with (
+        cluster_in(folder, is_synchronous=is_synchronous) as cluster,
+        at_database(**cluster.address()),
+        commands_in(folder, prints_logs=False) as start,
+    ):
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        stage = Stage(
+            start, folder, cluster, choice=random.Random(seed), settings={}, arguments=("--threads", "4"),
+            commands=1, processes=2, rate=RATE, backlog=BACKLOG,
+        )  # fmt: skip
+        stage.start_all()
+        with _impatient(), stage.load.running():
+            faults = [_fault(stage, act) for act in (switchover, lost, lost_behind, hangs) * rounds]
+            time.sleep(QUIET)
+        connections.close_all()
+        with suppress(AssertionError):  # what is left is counted
+            stage.all_over()
+        tally = _tally(stage)
+        for command in list(stage.commands):
+            stage.end(command)
+    print(f"{'Synchronous, strict' if is_synchronous else 'Asynchronous'}: {tally}")
+    for name, seconds in faults:
+        print("  " + "; ".join([name, *(f"{what} {spent:.1f} s" for what, spent in seconds.items())]))
+    sys.stdout.flush()
+    return tally
+
+
+def switchover(cluster: Cluster) -> None:
+    """A switchover"""
+    cluster.switch_over()
+
+
+def lost(cluster: Cluster) -> Callable[[], None]:
+    """A lost machine"""
+    return _lose(cluster, 0.0)
+
+
+def lost_behind(cluster: Cluster) -> Callable[[], None]:
+    """A lost machine whose standbys are a second behind"""
+    return _lose(cluster, 1.0)
+
+
+def hangs(cluster: Cluster) -> Callable[[], None]:
+    """A machine that hangs"""
+    leader = cluster.leader()
+    assert leader is not None
+    leader.send(signal.SIGSTOP)
+    return lambda: leader.send(signal.SIGCONT)
+
+
+def _lose(cluster: Cluster, behind: float) -> Callable[[], None]:
+    leader = cluster.leader()
+    assert leader is not None
+    if behind:
+        leader.send(signal.SIGSTOP, only="walsender")
+        time.sleep(behind)
+    leader.kill()
+    return leader.start
+
+
+def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> tuple[str, dict[str, float]]:
+    """Make a fault, wait until work goes on and all machines are back, and return how long things took."""
+    from django.db import connections
+
+    from tests.support.waiting import until
+
+    from ..harness.stage import PATIENCE
+    from .tally import longest_gap
+
+    cluster, name = stage.world, (act.__doc__ or "").strip()
+    cluster.whole()
+    time.sleep(QUIET)
+    old, began = cluster.leader(), time.monotonic()
+    with stage.havoc.fault(name):
+        bring_back = act(cluster)
+        cluster.other_leader(old)
+        led = time.monotonic()
+        if bring_back:
+            time.sleep(HANGS if act is hangs else AWAY)
+            bring_back()
+    connections.close_all()
+    back = time.monotonic()
+    until(
+        lambda: all(any(moment > back for moment in moments) for moments in _moments(stage)),
+        seconds=PATIENCE,
+        what="work goes on",
+    )
+    cluster.whole()
+    enqueued, ended = (longest_gap(moments, began, time.monotonic()) for moments in _moments(stage))
+    print(f"  {name}: another leader after {led - began:.1f} s", file=sys.stderr, flush=True)
+    return name, {"another leader after": led - began, "no enqueue for": enqueued, "no job ended for": ended}
+
+
+def _moments(stage: Stage) -> tuple[list[float], list[float]]:
+    """Return when an enqueue was confirmed, and when a job came to its end."""
+    from ..harness.ledger import COMMITTED
+
+    accounts = stage.accounts()
+    return (
+        [each.answered for each in accounts.transactions if each.answered and each.outcome == COMMITTED],
+        [run.ended for run in accounts.runs if run.ended],
+    )
+
+
+def _tally(stage: Stage) -> Tally:
+    from django_pgqueue.models import Job
+    from tests.app.ledger_tasks import ATOMIC, atomic_effect
+    from tests.app.models import Entry
+
+    from .tally import Tally
+
+    rows = list(Job.objects.values_list("args__0", "status", "task_path"))
+    return Tally.of(
+        stage.accounts(),
+        {number: status for number, status, _path in rows},
+        {number for number, _status, path in rows if path == atomic_effect.module_path},
+        [int(note) for note in Entry.objects.filter(key=ATOMIC).values_list("note", flat=True)],
+    )
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Let the connections of this process give up on a server that does not answer, which TCP does not
+    notice: the system of a machine whose processes are stopped acknowledges what arrives.
+    """
+    import psycopg
+
+    from django_pgqueue.postgres import liveness
+
+    connect = liveness.BoundedConnection.connect
+    with patch.object(psycopg, "connect", connect), patch.object(liveness, "DEADLINE", ANSWER):
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

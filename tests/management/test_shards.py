@@ -1,0 +1,143 @@
+"""Commands over several shards: one answer, and those that did not answer are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from django_pgqueue.models import Job, Limit, Pause, Worker
+from django_pgqueue.models.job import Status
+from tests.support.databases import sharded
+from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
+
+BOTH = ["default", "other"]
+pytestmark = pytest.mark.django_db(databases=BOTH)
+
+
+@pytest.fixture
+def shards() -> Iterator[None]:
+    with sharded():
+        yield
+
+
+@pytest.fixture
+def one_is_down() -> Iterator[None]:
+    with sharded("down"):
+        yield
+
+
+def run(*arguments: str, **options: Any) -> str:
+    """Return what the command prints, and below it the error with which it ends."""
+    out = StringIO()
+    try:
+        call_command("pgqueue", *arguments, stdout=out, **options)
+    except CommandError as error:
+        return f"{out.getvalue()}Error {error.returncode}: {error}".split("connection to server")[0]
+    return out.getvalue()
+
+
+def fill() -> None:
+    now = timezone.now()
+    for number in range(1, 7):
+        alias = BOTH[number % 2]
+        job = JobFactory.build(id=number, queue_name="mail", task_path="shop.tasks.send")
+        Job.objects.using(alias).bulk_create([job])
+        at = now - timedelta(hours=10 - number)
+        Job.objects.using(alias).filter(pk=number).update(enqueued_at=at, run_after=at)
+    for alias in BOTH:
+        Worker.objects.using(alias).bulk_create(
+            [WorkerFactory.build(id=5, host=f"app-{alias}", pid=7, slots=4)]
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["status", "queues", "workers", "pauses", "limits", "health", "failures", "jobs", "top --once"],
+)
+def test_reads_all_shards_and_names_the_one_that_is_down(
+    one_is_down: None, wording: Any, arguments: str
+) -> None:
+    fill()
+    said = run(*arguments.split())
+    assert [line for line in said.splitlines() if "Subcommands:" not in line] == wording
+
+
+def test_one_shard(shards: None) -> None:
+    fill()
+    assert "app-other" in run("workers", "--database", "other")
+    assert "app-default" not in run("workers", "--database", "other")
+
+
+def test_json_has_the_shard(one_is_down: None) -> None:
+    fill()
+    out = StringIO()
+    with pytest.raises(CommandError, match="The database down did not answer"):
+        call_command("pgqueue", "workers", "--json", stdout=out)
+    assert [(row["shard"], row["host"]) for row in json.loads(out.getvalue())] == [
+        ("default", "app-default"),
+        ("other", "app-other"),
+    ]
+    out = StringIO()
+    with pytest.raises(CommandError):
+        call_command("pgqueue", "status", "--json", stdout=out)
+    document = json.loads(out.getvalue())
+    assert [each["shard"] for each in document["shards"]] == BOTH
+    assert [*document["unanswered"]] == ["down"]
+
+
+def test_jobs_go_on_after_a_position_of_each_shard(shards: None) -> None:
+    fill()
+    seen: list[tuple[str, int]] = []
+    after: list[str] = []
+    while True:
+        document = json.loads(run("jobs", "--json", "--limit", "2", *after))
+        seen += [(job["shard"], job["id"]) for job in document["jobs"]]
+        if document["next"] is None:
+            break
+        after = ["--after", document["next"]]
+    assert seen == [(BOTH[number % 2], number) for number in range(6, 0, -1)]
+    assert run("jobs", "--quiet").split() == ["6", "other:5", "4", "other:3", "2", "other:1"]
+
+
+def test_ids_of_several_shards(shards: None, wording: Any) -> None:
+    fill()
+    said = [run("cancel", "2", "other:3", "--yes"), run("cancel", "2", "other:3", "--yes")]
+    assert Job.objects.get(pk=2).status == Job.objects.using("other").get(pk=3).status == Status.CANCELLED
+    said.append(run("jobs", "4", "other:5", "--quiet"))
+    assert run("why", "other:1").startswith("Job 1 (shop.tasks.send): ")
+    assert said == wording
+
+
+def test_a_change_of_all_that_match(one_is_down: None, wording: Any) -> None:
+    fill()
+    said = [run("cancel", "--queue", "mail", "--dry-run"), run("cancel", "--queue", "mail", "--yes")]
+    assert said == wording
+    for alias in BOTH:
+        assert not Job.objects.using(alias).exclude(status=Status.CANCELLED).exists()
+
+
+def test_pause_and_resume(one_is_down: None, wording: Any) -> None:
+    for alias in BOTH:
+        QueueFactory.build(name="mail").save(using=alias)
+    said = [run("pause", "--queue", "mail", "--author", "ann")]
+    assert [Pause.objects.using(alias).get().author for alias in BOTH] == ["ann", "ann"]
+    Pause.objects.using("other").all().delete()
+    said += [run("resume", "--queue", "mail"), run("resume", "--queue", "mail")]
+    assert not Pause.objects.exists()
+    assert said == wording
+    assert not Limit.objects.exists()
+
+
+def test_the_hint_for_autoscalers_is_the_sum(one_is_down: None, shards: None) -> None:
+    fill()
+    out = StringIO()
+    call_command("pgqueue", "scale-hint", "--json", stdout=out)
+    document = json.loads(out.getvalue())
+    assert [(row["queue_name"], row["ready"]) for row in document["queues"]] == [("mail", 6)]

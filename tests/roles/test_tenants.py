@@ -1,0 +1,339 @@
+"""Roles of ``manage.py pgqueue tenants``: each way around the policies, what is refused, what stays seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from runpy import run_path
+
+import psycopg
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connections
+from django.http import Http404
+from django.test import RequestFactory
+
+from django_pgqueue import cancel, enqueue, enqueue_many
+from django_pgqueue.checks.database import database_problems
+from django_pgqueue.models import Job
+from django_pgqueue.postgres.roles import keep_policies
+from django_pgqueue.postgres.session import connect as open_session
+from tests.app import worker_tasks as tasks
+from tests.docs.shop import EXAMPLES
+from tests.support.databases import alias
+from tests.support.jobs import claim, value
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import run_due
+
+from .conftest import PASSWORD, Login, Roles
+
+LEAVES = [
+    "pgqueue_job",
+    "pgqueue_job_live",
+    "pgqueue_job_kept",
+    *(f"pgqueue_job_past_{n}" for n in range(1, 9)),
+]
+#: What has no tenant, or belongs to all.
+OTHERS = [
+    "pgqueue_window", "pgqueue_limit", "pgqueue_stat", "pgqueue_stat_rollup", "pgqueue_schedule",
+    "pgqueue_worker", "pgqueue_failure_group", "pgqueue_step", "pgqueue_progress", "pgqueue_batch",
+    "pgqueue_tenant_role", "pgqueue_job_id_seq",
+]  # fmt: skip
+
+
+@pytest.fixture
+def separated(installed: Roles, transactional_db: None) -> Iterator[Roles]:
+    """The logins ``web`` and ``shop`` belong to two tenants, and ``runner`` is a worker."""
+    given = ["--role", f"{installed.web}=acme", "--role", f"{installed.shop}=bolt"]
+    call_command("pgqueue", "tenants", "--apply", "--group", f"{installed.enqueuer}_t", *given)
+    try:
+        yield installed
+    finally:
+        call_command("pgqueue", "tenants", "--apply", "--drop", "--group", f"{installed.enqueuer}_t")
+        connections["default"].close()
+
+
+@pytest.fixture
+def web(separated: Roles, login: Login) -> Connection:
+    """A session of a role of acme."""
+    return login(separated.web)
+
+
+def one_of_each() -> tuple[Job, Job, Job]:
+    """Jobs of acme, of bolt, and of nobody."""
+    return (
+        enqueue(tasks.add.using(tenant="acme"), 1),
+        enqueue(tasks.add.using(tenant="bolt"), 2),
+        enqueue(tasks.noop),
+    )
+
+
+@pytest.mark.parametrize("table", LEAVES[:2])
+def test_a_role_sees_the_jobs_of_its_tenant(web: Connection, table: str) -> None:
+    mine, *_ = one_of_each()
+    assert web.execute(f"SELECT id, tenant FROM {table}").fetchall() == [(mine.pk, "acme")]
+    assert value(web, "SELECT pgqueue_tenant()") == "acme"
+
+
+def test_history_too(web: Connection) -> None:
+    mine, *_ = one_of_each()
+    run_due()
+    for table in ("pgqueue_job", *LEAVES[3:]):
+        assert {pk for (pk,) in web.execute(f"SELECT id FROM {table}")} <= {mine.pk}
+    assert value(web, "SELECT count(*) FROM pgqueue_job") == 1
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_no_job_is_changed(web: Connection, leaf: str) -> None:
+    one_of_each()
+    for statement in (
+        "DELETE FROM {}",
+        "UPDATE {} SET priority = 5",
+        "TRUNCATE {}",
+        "INSERT INTO {} DEFAULT VALUES",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            web.execute(statement.format(leaf))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        web.execute(f"ALTER TABLE {leaf} DISABLE ROW LEVEL SECURITY")
+
+
+@pytest.mark.parametrize("relation", OTHERS)
+def test_what_has_no_tenant_is_refused(web: Connection, relation: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        web.execute(f"SELECT * FROM {relation}")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "SELECT _pgqueue_rotate()", "SELECT pgqueue_cancel(ARRAY[{theirs}])",
+        "SELECT pgqueue_retry(ARRAY[{theirs}])",
+        "SELECT pgqueue_edit(ARRAY[{theirs}], priority => 5)", "SELECT nextval('pgqueue_job_id_seq')",
+        "SELECT pgqueue_enqueue('a.b', options => '{{\"tenant\": \"bolt\"}}')",
+        "SELECT pgqueue_enqueue('a.b', options => '{{\"context\": {{\"tenant\": \"bolt\"}}}}')",
+        "SELECT pgqueue_enqueue('a.b', options => '{{\"after\": [{theirs}]}}')",
+    ],
+)  # fmt: skip
+def test_functions_do_not_lead_around(web: Connection, call: str) -> None:
+    _, theirs, _ = one_of_each()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        web.execute(call.format(theirs=theirs.pk))
+    assert Job.objects.get(pk=theirs.pk).status == "pending"
+
+
+def test_it_enqueues_for_its_tenant(web: Connection, separated: Roles) -> None:
+    job = Job.objects.get(pk=value(web, "SELECT pgqueue_enqueue('a.b')"))
+    assert (job.tenant, job.context) == ("acme", {"role": separated.web, "tenant": "acme"})
+    many = """
+        SELECT ids FROM _pgqueue_enqueue_many(
+            1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
+            ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
+            '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
+    """
+    for options, context in ((None, None), ([None, '{"unique_key": "k"}'], '{"user": 5}')):
+        ids = value(web, many, options, context)
+        assert {job.tenant for job in Job.objects.filter(pk__in=ids)} == {"acme"}
+    assert Job.objects.get(pk=ids[1]).unique_key == "acme:k"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        web.execute(many, ([None, '{"tenant": "bolt"}'], None))
+
+
+def test_python_enqueues_with_such_a_role(separated: Roles) -> None:
+    with alias("as_web", USER=separated.web, PASSWORD=PASSWORD):
+        job = enqueue(tasks.add.using(database="as_web"), 1)
+        assert Job.objects.using("as_web").get().pk == job.pk
+        ids = enqueue_many([tasks.add.using(database="as_web", tenant="acme").bind(2)]).ids
+        assert Job.objects.using("as_web").get(pk=ids[0]).tenant == "acme"
+
+
+def test_a_role_without_a_tenant_gives_none(separated: Roles, login: Login, connect: Connect) -> None:
+    connect(autocommit=True).execute("DELETE FROM pgqueue_tenant_role WHERE tenant = 'bolt'")
+    shop = login(separated.shop)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not enqueue for the tenant bolt"):
+        shop.execute("SELECT pgqueue_enqueue('a.b', options => '{\"tenant\": \"bolt\"}')")
+    one_of_each()
+    assert value(shop, "SELECT count(*) FROM pgqueue_job") == 0
+
+
+def test_results_are_those_of_the_tenant(web: Connection, separated: Roles, login: Login) -> None:
+    mine, theirs, nobodys = one_of_each()
+    see = "SELECT count(*) FROM pgqueue_result(%s)"
+    assert [value(web, see, job.pk) for job in (mine, theirs, nobodys)] == [1, 0, 0]
+    assert [value(login(separated.shop), see, job.pk) for job in (mine, theirs, nobodys)] == [0, 1, 0]
+
+
+def test_the_key_of_another_tenant_is_no_obstacle(web: Connection) -> None:
+    enqueue(tasks.add.using(tenant="bolt", unique_key="k"), 1)
+    options = '{"unique_key": "k", "unique_window": 60, "limit_key": "7"}'
+    own = value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", options)
+    assert value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", options) == own
+    assert Job.objects.get(pk=own).limit_key == "a.b/acme:7"
+
+
+def test_neither_statistics_nor_a_leaky_function_show_others(web: Connection, connect: Connect) -> None:
+    enqueue(tasks.add.using(tenant="bolt", metadata={"card": "4111"}), 1)
+    mine, *_ = one_of_each()
+    connect(autocommit=True).execute("ANALYZE pgqueue_job")
+    assert value(web, "SELECT count(*) FROM pg_stats WHERE tablename LIKE 'pgqueue_job%'") == 0
+    web.execute("CREATE FUNCTION pg_temp.leak(jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS"
+                " $$ BEGIN RAISE NOTICE '%', $1; RETURN true; END $$")  # fmt: skip
+    heard: list[str] = []
+    web.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+    assert web.execute("SELECT id FROM pgqueue_job WHERE pg_temp.leak(metadata)").fetchall() == [(mine.pk,)]
+    assert "4111" not in "".join(heard)
+
+
+#: Errors that quote the value of a row, if the row is read before the policy hides it.
+QUOTING = {
+    "cast": "SELECT id FROM {} WHERE CAST(metadata ->> 'card' AS integer) > 0",
+    "division": "SELECT id FROM {} WHERE 1 / (length(metadata ->> 'card') - 4) > 0",
+    "order": "SELECT id FROM {} ORDER BY CAST(metadata ->> 'card' AS integer)",
+    "aggregate": "SELECT max(CAST(metadata ->> 'card' AS integer)) FROM {}",
+    "view": "SELECT id FROM (SELECT * FROM {} OFFSET 0) AS a WHERE CAST(metadata ->> 'card' AS integer) > 0",
+}
+
+
+@pytest.mark.parametrize("query", QUOTING.values(), ids=QUOTING)
+@pytest.mark.parametrize("table", ["pgqueue_job", "pgqueue_job_live"])
+def test_no_error_comes_from_the_row_of_another(
+    web: Connection, connect: Connect, table: str, query: str
+) -> None:
+    """The owner, whom no policy stops, gets the error: the attempt is a real one."""
+    enqueue(tasks.add.using(tenant="bolt", metadata={"card": "king"}), 1)
+    enqueue(tasks.add.using(tenant="acme", metadata={"card": "12345"}), 1)
+    with pytest.raises((psycopg.errors.InvalidTextRepresentation, psycopg.errors.DivisionByZero)):
+        connect(autocommit=True).execute(query.format(table))
+    assert len(web.execute(query.format(table)).fetchall()) == 1
+
+
+def test_no_error_names_the_key_of_another(web: Connection, connect: Connect, separated: Roles) -> None:
+    """Without the prefix, and with a right to insert, the unique index would answer with the key."""
+    theirs = enqueue(tasks.add.using(tenant="bolt", unique_key="card 4111"), 1)
+    options = '{"unique_key": "%s", "on_conflict": "raise"}'
+    assert value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", options % "card 4111") != theirs.pk
+    # Its own key is taken, so this way would name a key. That of another, with its prefix, is free.
+    with pytest.raises(psycopg.errors.UniqueViolation, match="card 4111"):
+        web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", [options % "card 4111"])
+    guessed = value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", options % "bolt:card 4111")
+    assert Job.objects.get(pk=guessed).unique_key == "acme:bolt:card 4111"
+    insert = (
+        "INSERT INTO pgqueue_job_live (task_path, unique_key, unique_scope)"
+        " VALUES ('a.b', 'bolt:card 4111', 'waiting')"
+    )
+    with pytest.raises(psycopg.errors.UniqueViolation, match="card 4111"):
+        connect(autocommit=True).execute(insert)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
+        web.execute(insert)
+    assert "4111" not in str(refused.value)
+
+
+def test_an_error_of_a_bulk_names_no_other_context(web: Connection) -> None:
+    """Python's context of all jobs is taken as it is, but SQL can pass any."""
+    many = """
+        SELECT _pgqueue_enqueue_many(1, ARRAY['a.b'], '{"[]"}', '{"{}"}', '{"{}"}', ARRAY['default'],
+            ARRAY[0], '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', NULL, NULL, %s::jsonb)
+    """
+    for context in ('{"role": "postgres"}', '{"tenant": 5}', "[]"):
+        with pytest.raises((psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege)):
+            web.execute(many, (context,))
+    assert not Job.objects.exists()
+
+
+def test_notifications_show_the_queue_and_the_id_alone(web: Connection, connect: Connect) -> None:
+    """A login listens while a worker sleeps, and another's job is enqueued, runs, and is asked to stop."""
+    owner = connect(autocommit=True)
+    channel = value(owner, "SELECT _pgqueue_channel()")
+    web.execute(f'LISTEN "{channel}"')
+    owner.execute("SELECT pg_advisory_lock_shared(_pgqueue_lock_key('sleep', ''))")
+    secret = tasks.add.using(tenant="bolt", unique_key="4111", metadata={"card": "4111"})
+    theirs = enqueue(secret, 4111)
+    assert [row.id for row in claim(owner)] == [theirs.pk]
+    owner.execute("SELECT pgqueue_request_stack(%s)", (theirs.pk,))
+    assert cancel(theirs)
+    owner.execute("SELECT pg_notify(%s, 'the end')", (channel,))  # so all others have come before it
+    heard = []
+    for note in web.notifies(timeout=10):
+        heard.append(note.payload)
+        if note.payload == "the end":
+            break
+    assert heard == ["wake default", f"stack {theirs.pk}", f"cancel {theirs.pk}", "the end"]
+    assert web.execute("SELECT * FROM pgqueue_result(%s)", (theirs.pk,)).fetchall() == []
+
+
+def test_what_stays_visible(web: Connection, connect: Connect, separated: Roles) -> None:
+    """The page says so: how many jobs there are, by ids and by estimates."""
+    first = value(web, "SELECT pgqueue_enqueue('a.b')")
+    enqueue_many([tasks.add.using(tenant="bolt").bind(n) for n in range(500)])
+    assert value(web, "SELECT pgqueue_enqueue('a.b')") - first == 501
+    connect(autocommit=True).execute("VACUUM ANALYZE pgqueue_job_live")
+    plan = value(web, "EXPLAIN (FORMAT JSON) SELECT FROM pgqueue_job_live")
+    assert plan[0]["Plan"]["Plan Rows"] > 100, "the role has two jobs"
+
+
+def test_workers_see_and_run_all(separated: Roles) -> None:
+    jobs = one_of_each()
+    with alias("as_worker", USER=separated.runner, PASSWORD=PASSWORD) as name:
+        assert database_problems(name) == []
+        with closing(open_session(name)) as session:
+            assert len(session.rows("SELECT id FROM pgqueue_job_live")) == len(jobs)
+    with alias("as_web", USER=separated.web, PASSWORD=PASSWORD) as name:
+        with closing(open_session(name)) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.rows("SELECT id FROM pgqueue_job_live")
+        assert [message.id for message in database_problems(name)] == ["pgqueue.E028"]
+
+
+def test_a_view_lets_users_cancel_the_jobs_of_their_tenant(separated: Roles, login: Login) -> None:
+    """The view of the page, with the role of workers. The role of the tenant itself may not, see above."""
+    mine, theirs, _ = one_of_each()
+    request = RequestFactory().post("/")
+    request.user = User(username="acme")
+    view = run_path(str(EXAMPLES / "shop" / "cancel_views.py"))["cancel_own"]
+    with alias("staff", USER=separated.runner, PASSWORD=PASSWORD):
+        with pytest.raises(Http404):
+            view(request, pk=theirs.pk)
+        assert view(request, pk=mine.pk).content == b'{"cancelled": true}'
+    assert [Job.objects.get(pk=job.pk).status for job in (mine, theirs)] == ["cancelled", "pending"]
+
+
+def test_a_leaf_that_comes_later_is_found_and_covered(web: Connection, connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    owner.execute("CREATE TABLE pgqueue_job_later PARTITION OF pgqueue_job FOR VALUES IN (77)")
+    try:
+        (message,) = [each for each in database_problems("default") if each.id == "pgqueue.W019"]
+        assert "pgqueue_job_later" in message.msg
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            web.execute("SELECT FROM pgqueue_job_later")
+        keep_policies("default")  # as after migrate
+        assert "pgqueue.W019" not in {each.id for each in database_problems("default")}
+    finally:
+        owner.execute("DROP TABLE pgqueue_job_later")
+
+
+def test_a_right_that_comes_from_elsewhere_is_an_error(separated: Roles, connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    owner.execute(f'GRANT TRUNCATE ON pgqueue_job_live TO "{separated.web}"')
+    try:
+        with pytest.raises(Exception, match="can still truncate rows of pgqueue_job_live"):
+            call_command("pgqueue", "tenants", "--apply", "--group", f"{separated.enqueuer}_t",
+                         "--role", f"{separated.web}=acme")  # fmt: skip
+    finally:
+        owner.execute(f'REVOKE TRUNCATE ON pgqueue_job_live FROM "{separated.web}"')
+
+
+def test_it_is_printed_and_taken_back(
+    separated: Roles, capsys: pytest.CaptureFixture[str], connect: Connect
+) -> None:
+    call_command("pgqueue", "tenants", "--role", "web_acme=acme", "--sees-all", "reports")
+    printed = capsys.readouterr().out
+    assert printed.startswith("BEGIN;")
+    assert printed.count("ENABLE ROW LEVEL SECURITY") == len(LEAVES)
+    assert "VALUES ('web_acme', 'acme')" in printed
+    assert '"reports"' in printed
+    call_command("pgqueue", "tenants", "--apply", "--drop", "--group", f"{separated.enqueuer}_t")
+    query = "SELECT count(*) FROM pg_policy WHERE polname LIKE 'pgqueue%'"
+    owner = connect(autocommit=True)
+    assert (value(owner, query), value(owner, "SELECT count(*) FROM pgqueue_tenant_role")) == (0, 0)
+    with pytest.raises(Exception, match="write ROLE=TENANT"):
+        call_command("pgqueue", "tenants", "--role", "web_acme")

@@ -1,0 +1,1 @@
+"""A project of django-pgschemas with the tables of the queue in the schema `public`."""
