@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 def counted(number: int, one: str, many: str = "") -> str:
     """Return ``number`` with its noun, for logs and terminals: not translated. ``many``: ``one`` plus "s"."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 from django.db import Error
@@ -32,14 +32,16 @@ from .monitoring.depth import STATES, Depth, Flow, depths, flows
 from .monitoring.spans import OUTCOMES, Figures, totals
 from .monitoring.workers import Crew, Vital, scale_hint
 from .postgres.ask import SECONDS, ask_all
-from .postgres.timeout import TimeLimitReached, time_limit
+from .postgres.timeout import TimeLimitReached, time_limit, within
 
 __all__ = ["PgQueueCollector", "registry"]
 
 logger = get_logger(__name__)
 
 PATIENCE = 1.0  # seconds that one statement may take
-MOST = 200  # up to here, a scrape counts jobs itself: it must be cheap
+MOST = 200  # up to here, each scrape counts jobs itself: it must be cheap
+_MOST_COUNTED = 2_000_000  # the same, if no worker has counted more; at most once in ``_COUNTED_FOR`` seconds
+_COUNTED_FOR = 60.0
 _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
 
 #: Class, help and labels after ``database``, by name.
@@ -47,7 +49,7 @@ _FAMILIES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "up": (Gauge, "Whether the database of the queue answered.", ()),
     "scrape_duration_seconds": (Gauge, "How long it took to read these figures.", ()),
     "jobs": (
-        Gauge, f"Live jobs, by state. Counts above {MOST} are from the last minute.", ("queue", "state"),
+        Gauge, f"Live jobs, by state. Counts above {MOST} may be a minute old.", ("queue", "state"),
     ),
     "oldest_ready_age_seconds": (
         Gauge, "How long the oldest job that a worker may claim has been due; 0 if there is none.",
@@ -113,7 +115,7 @@ class _Read(NamedTuple):
     """What was read in a database."""
 
     depths: dict[str, Depth]
-    flows: dict[str, Flow]
+    counts: dict[tuple[str, str], int]  # by queue and state
     crew: Crew
     totals: Sequence[Figures]
     wanted: dict[str, float]
@@ -129,7 +131,41 @@ def _read(alias: str) -> _Read:
         found = depths(alias, names.union(total.queue_name for total in every), MOST)
         counted = flows(alias)
         wanted = {row.queue_name: row.slots for row in scale_hint(alias).queues}
-    return _Read(found, counted, crew, every, wanted, perf_counter() - began)
+    counts = _counts(alias, found, counted)
+    return _Read(found, counts, crew, every, wanted, perf_counter() - began)
+
+
+#: What this process has counted beyond ``MOST``, and until when that is used. None: it took too long.
+_counted: dict[str, tuple[float, dict[str, Depth] | None]] = {}
+
+
+def _counts(alias: str, found: dict[str, Depth], counted: dict[str, Flow]) -> dict[tuple[str, str], int]:
+    """Return how many jobs are in each state of each queue. A count that is not known is left out."""
+    until, own = _counted.get(alias, (0.0, None))
+    is_new = monotonic() < until
+    counts: dict[tuple[str, str], int] = {}
+    unknown: list[tuple[str, str]] = []
+    for name, depth in found.items():
+        for state in STATES:
+            count = getattr(depth, state)
+            if state == "running" or (count is not None and count <= MOST):
+                counts[name, state] = count
+                continue
+            sources = [counted.get(name), (own or {}).get(name) if is_new else None]
+            known = [getattr(each, state) for each in sources if each is not None]
+            # A count from before a bulk may be smaller than what is there by now.
+            if fitting := [each for each in known if each is not None and each >= (count or 0)]:
+                counts[name, state] = fitting[0]
+            else:
+                unknown.append((name, state))
+    if not unknown or (is_new and own is None):
+        return counts
+    whole = within(alias, PATIENCE, lambda: depths(alias, most=_MOST_COUNTED))
+    _counted[alias] = monotonic() + _COUNTED_FOR, whole
+    if whole is not None:
+        of_whole = ((key, getattr(whole.get(key[0], Depth(key[0])), key[1])) for key in unknown)
+        counts |= {key: count for key, count in of_whole if count is not None}
+    return counts
 
 
 def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
@@ -141,17 +177,15 @@ def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
 
 def _add_database(families: dict[str, Any], alias: str, read: _Read) -> None:
     """Add the samples of a database."""
-    found, counted, crew, every, wanted, _seconds = read
+    found, counts, crew, every, wanted, _seconds = read
 
     def add(name: str, value: float, *labels: str) -> None:
         families[name].add_metric([alias, *labels], value)
 
     for name, depth in found.items():
         for state in STATES:
-            count = getattr(depth, state)
-            if (count is None or count > MOST) and name in counted:
-                count = max(count or 0, getattr(counted[name], state))
-            add("jobs", count or 0, name, state)
+            if (name, state) in counts:
+                add("jobs", counts[name, state], name, state)
         add("oldest_ready_age_seconds", depth.oldest_ready, name)
         add("longest_running_age_seconds", depth.longest_running, name)
         add("queue_paused", int(depth.is_paused), name)
@@ -167,7 +201,7 @@ def _add_database(families: dict[str, Any], alias: str, read: _Read) -> None:
         for outcome in OUTCOMES:
             add("attempts", getattr(total, outcome), *labels, outcome)
         for what in ("wait", "run"):
-            counts = accumulate(getattr(total, f"{what}_histogram"))
-            buckets = list(zip(_CLASSES, counts, strict=True))
+            sums = accumulate(getattr(total, f"{what}_histogram"))
+            buckets = list(zip(_CLASSES, sums, strict=True))
             seconds = getattr(total, f"{what}_seconds")
             families[f"{what}_seconds"].add_metric([alias, *labels], buckets, sum_value=seconds)

@@ -25,7 +25,7 @@ PACKAGE = Path(django_pgqueue.__file__).parent
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (counted(0, "job"), "0 jobs"), (counted(1, "job"), "1 job"), (counted(12_345, "job"), "12345 jobs"),
+        (counted(0, "job"), "0 jobs"), (counted(1, "job"), "1 job"), (counted(12_345, "job"), "12,345 jobs"),
         (counted(1, "process", "processes"), "1 process"), (counted(2, "index", "indices"), "2 indices"),
         (age(0), "0 s"), (age(0.04), "0.0 s"), (age(0.42), "0.4 s"), (age(1.9), "1 s"), (age(90), "1 min"),
         *(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import RequestFactory, override_settings
 from django.utils import timezone
 from prometheus_client import generate_latest
@@ -19,6 +19,7 @@ from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.monitoring.depth import depths
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.figures import classes
 
@@ -103,6 +104,40 @@ def test_a_scrape_is_a_few_statements(django_assert_num_queries: Any) -> None:
         JobStatFactory.create(queue_name=name)
     with django_assert_num_queries(11):  # a savepoint and its end, the time limit, and seven statements
         scrape("default")
+
+
+def test_counts_beyond_the_limit_are_whole_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor counts each minute. If it has not, or not the newest jobs, the scrape counts them."""
+    monkeypatch.setattr(metrics_module, "MOST", 2)
+    monkeypatch.setattr(metrics_module, "_counted", {})
+    JobFactory.create_batch(5, queue_name="mail")
+    JobFactory.create_batch(4, queue_name="mail", retrying=True)
+    JobFactory.create(queue_name="mail", scheduled=True)
+
+    def counts() -> list[float | None]:
+        found = scrape("default")
+        states = ("ready", "retrying", "scheduled", "blocked")
+        return [found.get(("pgqueue_jobs", "default", "mail", state)) for state in states]
+
+    assert counts() == [5, 4, 1, 0], "no worker has counted"
+    JobFactory.create_batch(2, queue_name="mail")
+    assert counts() == [5, 4, 1, 0], "once a minute"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT _pgqueue_count_depth()")
+    assert counts() == [7, 4, 1, 0], "a worker has counted"
+    with connection.cursor() as cursor:  # before most of the jobs came
+        cursor.execute("UPDATE pgqueue_depth SET ready = 1")
+    monkeypatch.setattr(metrics_module, "_counted", {})
+    assert counts() == [7, 4, 1, 0]
+
+    def slow(alias: str, *given: Any, most: int = 0) -> Any:
+        if most:
+            raise TimeLimitReached
+        return depths(alias, *given)
+
+    monkeypatch.setattr(metrics_module, "_counted", {})
+    monkeypatch.setattr(metrics_module, "depths", slow)
+    assert counts() == [None, 4, 1, 0], "no digits that are not known"
 
 
 TOKEN = "a secret of this test"

@@ -241,9 +241,12 @@ def _tiles(
     """Return the four tiles. A figure that could not be read in time is a question mark."""
     minutes = state.hour[:-1]  # the last one is not over
     ready, oldest = _ready(state)
-    busy = slots = finished = speed = failed = earlier = ""
+    running = busy = finished = speed = failed = earlier = ""
+    if state.depths is not None:
+        running = number(sum(depth.running for depth in state.depths.values()))
     if crew := state.crew:
-        busy, slots = number(crew.busy), _("of %(slots)s slots") % {"slots": number(crew.slots)}
+        slots = {"busy": number(crew.busy), "slots": number(crew.slots)}
+        busy = _("%(busy)s of %(slots)s slots") % slots
     now, before = state.failed
     if state.minutes is not None:
         finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)
@@ -257,7 +260,7 @@ def _tiles(
         {"label": _("Ready"), "value": ready, "note": oldest, "url": jobs_url(url, due="now"),
          "line": sparkline([each.waited(0.95) for each in minutes], "second"),
          "line_label": _("how long jobs waited, p95")},
-        {"label": _("Running"), "value": busy, "note": slots, "url": jobs_url(url, status="running"),
+        {"label": _("Running"), "value": running, "note": busy, "url": jobs_url(url, status="running"),
          "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots")},
         {"label": _("Finished a minute"), "value": finished, "note": speed, "url": url(JobStat, "changelist"),
          "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended")},

@@ -209,7 +209,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         running = _linked(queue, capped(queue.figures.depth.running), status="running")
         if not queue.figures.lost:
             return running
-        return format_html("{}, {}", running, alarm(_("%(count)d lost") % {"count": queue.figures.lost}))
+        lost = _("%(count)s lost") % {"count": formatting.number(queue.figures.lost)}
+        return format_html("{}, {}", running, alarm(lost))
 
     @admin.display(description=_("rate"))
     def rate(self, queue: Any) -> str:

@@ -26,7 +26,7 @@ from django.utils.translation import ngettext
 
 from .. import conf
 from ..alerts import Alert, alert_sent
-from ..formatting import get_logger
+from ..formatting import get_logger, number
 from ..models import RaisedAlert
 from ..monitoring.health import health
 from ..postgres import fetch_rows
@@ -148,10 +148,10 @@ def _failures(alias: str, now: datetime) -> Iterator[Alert]:
             yield _alert("new_failure", alias, now, text, count=failed, **about)
         if failed > 0:
             text = ngettext(
-                "%(count)d job failed: %(error)s (%(tasks)s)",
-                "%(count)d jobs failed: %(error)s (%(tasks)s)",
+                "%(count)s job failed: %(error)s (%(tasks)s)",
+                "%(count)s jobs failed: %(error)s (%(tasks)s)",
                 failed,
-            ) % {"count": failed, **where}
+            ) % {"count": number(failed), **where}
             yield _alert("job_failed", alias, now, text, count=failed, **about)
 
 

@@ -314,11 +314,11 @@ def _of_queue(depth: Depth, serving: int | None, limit: Thresholds) -> Iterator[
         yield HealthProblem("age", name, text)
     if limit.depth is not None and depth.ready > limit.depth:
         text = ngettext(
-            "%(queue)s: more than %(most)d job is ready",
-            "%(queue)s: more than %(most)d jobs are ready",
+            "%(queue)s: more than %(most)s job is ready",
+            "%(queue)s: more than %(most)s jobs are ready",
             limit.depth,
         )
-        yield HealthProblem("depth", name, text % {"queue": name, "most": limit.depth})
+        yield HealthProblem("depth", name, text % {"queue": name, "most": number(limit.depth)})
     if serving is not None and serving < limit.workers:
         text = ngettext(
             "%(queue)s: %(serving)d worker serves it, at least %(least)d should",
@@ -332,11 +332,11 @@ def _of_queue(depth: Depth, serving: int | None, limit: Thresholds) -> Iterator[
 def _minor(state: QueueState) -> Iterator[HealthProblem]:
     if count := sum((state.lost or {}).values()):
         text = ngettext(
-            "%(count)d running job has lost its worker, and waits for recovery",
-            "%(count)d running jobs have lost their workers, and wait for recovery",
+            "%(count)s running job has lost its worker, and waits for recovery",
+            "%(count)s running jobs have lost their workers, and wait for recovery",
             count,
         )
-        yield HealthProblem("lost", "", text % {"count": count})
+        yield HealthProblem("lost", "", text % {"count": number(count)})
     workers = state.crew.workers if state.crew else []
     if ages := [worker.age.total_seconds() for worker in workers if worker.vital == Vital.SILENT]:
         text = ngettext(
@@ -348,8 +348,8 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
     now, before = state.failed
     attempts = sum(each.attempts for each in state.hour)
     if now >= max(_FEW_FAILURES, _FEW_OF_ALL * attempts) and now > 2 * before:
-        text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
-        yield HealthProblem("failures", "", text % {"now": now, "before": before})
+        text = _("%(now)s jobs failed in the last hour, %(before)s in the hour before")
+        yield HealthProblem("failures", "", text % {"now": number(now), "before": number(before)})
     yield from _growing(state)
     # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
     if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
@@ -359,11 +359,11 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
     for name in (pause.name for pause in state.pauses or [] if pause.kind == Pause.Kind.QUEUE):
         if ready := found[name].ready if name in found else 0:
             text = ngettext(
-                "%(queue)s: paused, and %(count)d job waits",
-                "%(queue)s: paused, and %(count)d jobs wait",
+                "%(queue)s: paused, and %(count)s job waits",
+                "%(queue)s: paused, and %(count)s jobs wait",
                 ready,
             )
-            yield HealthProblem("paused", name, text % {"queue": name, "count": ready})
+            yield HealthProblem("paused", name, text % {"queue": name, "count": capped(ready)})
 
 
 def _of_one(state: QueueState) -> Iterator[HealthProblem]:

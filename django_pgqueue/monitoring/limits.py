@@ -24,10 +24,10 @@ _RUNNING, WAITING = (sql_of(__file__, f"limit_{name}") for name in ("running", "
 def limit_figures(alias: str) -> list[Any]:
     """Return all limits by name, each ``with_running``. Raise ``TimeLimitReached``.
 
-    ``waiting_now``: the jobs in its wait queues, counted up to ``MOST``; for a queue, or all jobs, the ready
-    jobs. ``target``: its kind, as ``pgqueue_set_limit`` takes it, and its name there.
+    ``waiting_now``: the jobs in its wait queues, more than ``MOST`` if there are more; for a queue, or all
+    jobs, the ready jobs. ``target``: its kind, as ``pgqueue_set_limit`` takes it, and its name there.
     """
-    waiting = RawSQL(f"({WAITING})", (MOST, MOST), IntegerField())  # noqa: S611 - a constant
+    waiting = RawSQL(f"({WAITING})", (MOST + 1, MOST + 1), IntegerField())  # noqa: S611 - a constant
     with time_limit(alias, PATIENCE):
         rows = with_running(Limit.objects.using(alias)).annotate(waiting_now=waiting).order_by("name")
         found: list[Any] = list(rows)

@@ -201,7 +201,8 @@ def test_a_tenant_floods(arrive: Callable[[], Operator]) -> None:
     operator = arrive()
     operator.link("story-mail", "#pgqueue-queues-now")
     row = operator.page.locator("#pgqueue-backlog tr", has_text="tenant-acme").first
-    assert re.search(r"(7|8)\d %", row.inner_text()), "the share in a sample"
+    # Three of four. In a sample of 1,000,000 jobs, 2 % of which are in this queue, about 150 are of it.
+    assert re.search(r"[6-8]\d %", row.inner_text()), "the share in a sample"
     operator.click(row.get_by_role("button", name="Cancel these"))
     operator.press(SURE)
     operator.reads("jobs were cancelled")

@@ -13,10 +13,12 @@ from django.test import Client
 from django.utils import timezone
 from prometheus_client import generate_latest
 
-from django_pgqueue import pause
+from django_pgqueue import pause, set_limit
 from django_pgqueue.metrics import registry
 from django_pgqueue.monitoring.depth import STATES
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.plans import LIVE, fill
+from tests.support.sessions import Connection
 
 from .test_subcommands import run
 
@@ -100,3 +102,46 @@ def test_a_number_and_its_link_show_the_same_jobs(admin_client: Client, page: st
     assert len(links) >= {"queue/held/change/": 1}.get(page, 6)
     for address, number in links.items():
         assert len(admin_client.get(address).context["cl"].result_list) == number, address
+
+
+def test_beyond_the_limit_no_surface_shows_digits_that_are_not_known(
+    one: Connection, admin_client: Client
+) -> None:
+    """15,000 more jobs: a list says that there are more, and the metrics count them all."""
+    fill(one, LIVE, 15_000, queue_name="'held'", limit_key="'crm/7'", wait_position="n",
+         run_after="clock_timestamp() - interval '1 hour'")  # fmt: skip
+    set_limit(name="crm", concurrency=1)
+    set_limit(queue="held", concurrency=1)
+    text = admin_client.get(f"{ADMIN}job/overview/").content.decode()
+    assert "held: paused, and 10,000+ jobs wait" in run("status")
+    assert "10,000+ in paused queues" in text
+    health, more = json.loads(run("health", "--json")), ["ready", "held"]
+    assert (health["ready"], health["held"], health["more"]) == (10_000, 10_000, more)
+    of_limits = {each["name"]: each for each in json.loads(run("limits", "--json"))}
+    for name in ("crm", "held"):
+        assert (of_limits[name]["waiting"], of_limits[name]["more"]) == (10_000, ["waiting"])
+    assert run("limits").count("10,000+") == 2
+    [held] = [each for each in json.loads(run("queues", "--json")) if each["queue_name"] == "held"]
+    assert (held["ready"], held["more"]) == (10_000, ["ready"])
+    metrics = generate_latest(registry(["default"])).decode()
+    assert 'pgqueue_jobs{database="default",queue="held",state="ready"} 15006.0' in metrics
+
+
+def test_large_counts_have_separators() -> None:
+    JobStatFactory.create(queue_name="mail", minute=timezone.now() - timedelta(minutes=5), failed=3000)
+    assert "3,027 jobs failed in the last hour, 0 in the hour before" in run("status")
+
+
+def test_running_jobs_are_counted_by_the_tile_as_by_its_link(admin_client: Client) -> None:
+    """A worker may have claimed more short jobs than it has slots, and the jobs of a dead one run, too."""
+    worker = WorkerFactory.create(slots=2, heartbeat_at=timezone.now() + timedelta(hours=1))
+    JobFactory.create_batch(5, queue_name="mail", running=True, worker=worker.pk)
+    JobFactory.create(queue_name="mail", running=True, worker=2**40)
+    [tile] = [
+        each
+        for each in admin_client.get(f"{ADMIN}job/overview/").context["tiles"]
+        if each["label"] == "Running"
+    ]
+    listed = admin_client.get(tile["url"]).context["cl"].result_list
+    assert (tile["value"], len(listed)) == ("7", 7)
+    assert tile["note"].startswith("3 of ")

@@ -32,7 +32,7 @@ from django.utils.translation import ngettext, pgettext
 from ... import formatting
 from ...compat import DjangoTask
 from ...encoding import whole_number
-from ...formatting import get_logger
+from ...formatting import get_logger, number
 from ...models import Edge, Job, JobBatch, JobStat
 from ...models.batch import Parents, counts_of
 from ...models.job import JobStack, Step
@@ -366,8 +366,8 @@ def _log(show: Formatter, entry: dict[str, Any], end: int | None) -> dict[str, A
         lines.append(f"{at} {level} {logger}: {message}")
     count = len(lines)
     if left_out := entry.get("left_out", 0):
-        words = ngettext("… %(count)d line left out …", "… %(count)d lines left out …", left_out)
-        lines.insert(entry.get("after", 0), words % {"count": left_out})
+        words = ngettext("… %(count)s line left out …", "… %(count)s lines left out …", left_out)
+        lines.insert(entry.get("after", 0), words % {"count": number(left_out)})
         count += left_out
     # Redacted as a whole, because a pattern may be about several lines. Their number may change, so it is the
     # beginning of a line that says which time it has.
@@ -379,7 +379,7 @@ def _log(show: Formatter, entry: dict[str, Any], end: int | None) -> dict[str, A
     attempt = entry.get("attempt", "")
     return {
         "attempt": attempt,
-        "count": ngettext("%(count)d line", "%(count)d lines", count) % {"count": count},
+        "count": ngettext("%(count)s line", "%(count)s lines", count) % {"count": number(count)},
         "text": text,
         "is_chosen": end < len(lines),
         "before": f"{attempt}:{start}" if start else "",

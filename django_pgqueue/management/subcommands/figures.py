@@ -62,12 +62,16 @@ def rate_of_jobs(per_second: float | None) -> str:
     return throughput(per_second) if per_second else "-"
 
 
-def _depth_json(depth: Depth, crew: Crew | None) -> dict[str, Any]:
-    """Return the figures of a queue; ``more``: the states that have more jobs than were counted."""
-    found = asdict(depth)
-    more = [state for state in STATES if (found[state] or 0) > MOST]
-    found |= dict.fromkeys(more, MOST)
-    return {**found, "more": more, "workers": crew.serving(depth.queue_name) if crew else 0}
+def _with_more(figures: dict[str, Any], *counts: str) -> dict[str, Any]:
+    """Return the figures; ``more``: the names of these counts of which there are more than ``MOST``."""
+    more = [name for name in counts if (figures[name] or 0) > MOST]
+    return {**figures, **dict.fromkeys(more, MOST), "more": more}
+
+
+def _depth_json(depth: Depth, crew: Crew | None, **further: Any) -> dict[str, Any]:
+    """Return the figures of a queue, and ``further`` ones of it."""
+    workers = crew.serving(depth.queue_name) if crew else 0
+    return _with_more({**asdict(depth), **further}, *STATES, *further) | {"workers": workers}
 
 
 def _depths(found: list[Depth], crew: Crew, ran: dict[str, float] | None = None) -> Table:
@@ -208,7 +212,8 @@ def _health(options: dict[str, Any]) -> Output:
     columns = asdict(found)
     del columns["per_second"]  # which is not read for this
     answer = "" if found.is_healthy else plain(found.probe_line)
-    return Output([found.probe_line], {"healthy": found.is_healthy, **columns}, answer=answer)
+    document = _with_more({"healthy": found.is_healthy, **columns}, "ready", "held")
+    return Output([found.probe_line], document, answer=answer)
 
 
 @subcommand(
@@ -243,9 +248,8 @@ def _queues(options: dict[str, Any]) -> Output:
         )
         document.append(
             {
-                **_depth_json(found.depth, crew),
+                **_depth_json(found.depth, crew, failed_in_24_hours=found.failed.day),
                 "lost": found.lost,
-                "failed_in_24_hours": found.failed.day,
                 "per_second": round(found.rate, 6),
                 "limit": limit and _limit_json(limit),
                 **kept,
@@ -275,7 +279,7 @@ def _limits(options: dict[str, Any]) -> Output:
             **_limit_json(each),
             "on_full": each.on_full,
             "running": each.running_now,
-            "waiting": each.waiting_now,
+            **_with_more({"waiting": each.waiting_now}, "waiting"),
             "set_by_hand": each.is_overridden,
             "declared": _limit_json(each, "declared_") if each.is_declared else None,
             "declared_by": each.declared_by,
