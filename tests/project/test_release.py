@@ -27,6 +27,15 @@ def test_the_changelog_begins_with_the_version() -> None:
     assert release.heading().split(" ")[0] == django_pgqueue.__version__
 
 
+def test_the_section_of_a_release_is_short() -> None:
+    """What users notice, and not a diary."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for section in text.split("\n## ")[1:]:
+        lines = section.rstrip().splitlines()
+        assert len(lines) <= 30, lines[0]
+        assert max(map(len, lines)) <= 128, lines[0]
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an archive has no list of files")
 def test_addresses_stand_in_one_place() -> None:
     for path in git(ROOT, "ls-files").split():
