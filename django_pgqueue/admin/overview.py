@@ -183,7 +183,7 @@ _SOON = 30  # seconds; workers write their figures every ten seconds
 
 
 def _drawn(points: Sequence[Figures], counted: Sequence[DepthPoint]) -> list[Chart]:
-    """Return the charts of these points. The last one is not over."""
+    """Return the charts of these points. The last one has not ended."""
     points = [point for point in points if point.seconds >= _SOON]
     starts = [point.start for point in points]
     kinds: list[tuple[str, str, Color]] = [
@@ -239,7 +239,7 @@ def _tiles(
     url: partial[str], state: QueueState, failed_now: Sequence[FailedJobs] | None
 ) -> list[dict[str, Any]]:
     """Return the four tiles. A figure that could not be read in time is a question mark."""
-    minutes = state.hour[:-1]  # the last one is not over
+    minutes = state.hour[:-1]  # the last one has not ended
     ready, oldest = _ready(state)
     running = busy = finished = speed = failed = earlier = ""
     if state.depths is not None:

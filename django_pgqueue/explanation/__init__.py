@@ -1,8 +1,8 @@
 """``why()``: why a job does not run, or what has become of it.
 
 The reason comes from ``pgqueue_why`` (``sql/why``), which the page of a job, the command, the shell
-and plain SQL ask alike. Here it gets its words (``words``) and what helps against it. ``schedules`` has those
-of schedules.
+and plain SQL ask alike. Here it gets its words (``words``) and what helps against it. ``schedules`` has the
+words of schedules.
 """
 
 from __future__ import annotations

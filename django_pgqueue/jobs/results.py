@@ -64,8 +64,8 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job has finished, refresh this result, and return it. See `Job.join`.
 
-        Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
-        TaskResultDoesNotExist if there is no such job.
+        Raise TimeoutError if it is not finished after `timeout` (seconds or a timedelta; None: wait forever),
+        and TaskResultDoesNotExist if there is no such job.
         """
         with _no_result():
             return self._refreshed(self.job.join(timeout))

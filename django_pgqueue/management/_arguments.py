@@ -79,8 +79,8 @@ _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container; source: Linux, "C
 
 
 def processes(given: str | int) -> int:
-    """Parse a number of worker processes. ``auto`` is one for each CPU that this process may use: of those
-    of the machine, or as many as a container's quota is worth.
+    """Parse a number of worker processes. ``auto`` is one for each CPU that this process may use: each
+    CPU of the machine, or as many as a container's quota is worth.
     """
     if given != "auto":
         return at_least(1)(str(given))

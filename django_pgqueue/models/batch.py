@@ -106,7 +106,7 @@ class Tally(models.Model):
 
 
 class Edge(models.Model):
-    """A job, the child, waits for a job or a batch, the parent, which is not over or has failed.
+    """A job, the child, waits for a job or a batch, the parent, which is live or has failed.
 
     When the parent ends, its edges are deleted. ``Job.parents`` contains its id then, too.
     """

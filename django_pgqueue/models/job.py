@@ -434,7 +434,7 @@ class DeclaredTask(models.Model):
 
 
 class JobProgress(models.Model):
-    """What a job that is not over has last reported, for ``Job.progress``."""
+    """What a live job has last reported, for ``Job.progress``."""
 
     job = models.OneToOneField(
         Job, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="live_progress"
@@ -463,7 +463,7 @@ class JobStack(models.Model):
 
 
 class Step(models.Model):
-    """One step, sleep or event of a job that is not over. ``Job.steps`` of others has the same as JSON."""
+    """One step, sleep or event of a live job. ``Job.steps`` of others has the same as JSON."""
 
     class Kind(models.TextChoices):
         """What the job did."""

@@ -76,7 +76,7 @@ class Joins:
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job has finished, refresh it, and return it. Look at ``status`` then.
 
-        Raise ``TimeoutError`` if it is not over after ``timeout`` (seconds or a timedelta; None: wait
+        Raise ``TimeoutError`` if it is not finished after ``timeout`` (seconds or a timedelta; None: wait
         forever); it names the last error, if an attempt has failed. Raise ``Job.DoesNotExist`` if it was not
         committed or is no longer kept, and ``TransactionManagementError`` in a transaction of its database.
         """
@@ -184,7 +184,7 @@ class _Wait:
         why = getattr(job, "waiting_reason", "")  # which a batch has not
         reason = f" ({why})" if why and lost is None else ""
         error = "" if lost else _last_error(job)
-        return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}.{error}"
+        return f"{_name(job)} is not finished after {self._seconds:g} s: {state}{reason}.{error}"
 
 
 def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:

@@ -45,7 +45,7 @@ class Schedule(models.Model):
         ALL = "all", _("run all, up to the limit")
 
     class Overlap(models.TextChoices):
-        """What happens to a run while the previous job of the schedule is not over."""
+        """What happens to a run while the previous job of the schedule has not finished."""
 
         ALLOW = "allow", _("run beside it")
         SKIP = "skip", _("skip the run")

@@ -97,7 +97,7 @@ def groups(
     most: int = 20,
 ) -> list[GroupFigures]:
     """Return the groups with the most failures of the span, each with the points of a chart. The last point
-    is not over yet.
+    has not ended yet.
 
     ``fingerprint``: only this group, also if it has none in the span, and with the traceback. ``muted``:
     muted ones, instead of the others. Raises ``TimeLimitReached``.

@@ -144,7 +144,7 @@ class QueueState:
     skipping: list[Skipping] | None = None
     slow: list[SlowJob] | None = None
     minutes: list[Figures] | None = None
-    """The attempts that were claimed in each of the last 120 minutes. The last one is not over."""
+    """The attempts that were claimed in each of the last 120 minutes. The last one has not ended."""
 
     @property
     def hour(self) -> Sequence[Figures]:

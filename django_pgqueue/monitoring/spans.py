@@ -128,8 +128,8 @@ class Figures:
 def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> list[Figures]:
     """Return the points of a chart, oldest first, of all jobs, one queue or one task.
 
-    There is a point for each step, also if nothing ran. The last one is not over yet, unless the span has
-    ended. Raises ``TimeLimitReached``.
+    There is a point for each step, also if nothing ran. The last one has not ended yet, unless the span
+    has. Raises ``TimeLimitReached``.
     """
     # Single minutes of a task have no sums.
     source = "" if task and span.chart == StatSpan.MINUTE else span.chart.value
@@ -209,7 +209,7 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The attempts of one queue or task, step by step, the oldest first. The last step is not over yet."""
+    """The attempts of one queue or task, step by step, the oldest first. The last step has not ended yet."""
 
     done: list[int]
     failed: list[int]  # attempts that raised, whether they are tried again or not
@@ -245,7 +245,7 @@ def trends(
 # An attempt counts however it ended, so a job that is tried twice counts twice.
 
 MOST_QUEUES = 1_000
-#: The last full minute, and the one that is not over. These are few rows, one for each queue.
+#: The last full minute, and the one that has not ended. These are few rows, one for each queue.
 _NOW = TimeSpan("now", _MINUTE, _MINUTE, StatSpan.MINUTE, _MINUTE, StatSpan.MINUTE)
 
 

@@ -90,7 +90,7 @@ def reason(error: BaseException) -> str:
 
 
 class _Question(Thread, Generic[T]):
-    """One database is asked. It is not over while there is neither an answer nor an error."""
+    """One database is asked. It has not ended while there is neither an answer nor an error."""
 
     def __init__(self, alias: str, ask: Callable[[str], T], seconds: float, keep: bool) -> None:
         super().__init__(name=f"pgqueue-ask-{alias}", daemon=True)

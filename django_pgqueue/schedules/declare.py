@@ -117,8 +117,8 @@ def schedule(
     the path of the task.
 
     `catch_up`: what happens to runs that passed while no worker was there: "skip", run the "latest", or
-    "all" up to `catch_up_limit`. `overlap`: what happens to a run while the previous job of the schedule is
-    not over: "allow", "skip" the run, or "queue" it. `jitter`: each job starts up to this much later, at
+    "all" up to `catch_up_limit`. `overlap`: what happens to a run while the previous job of the schedule has
+    not finished: "allow", "skip" the run, or "queue" it. `jitter`: each job starts up to this much later, at
     random.
 
     Raise InvalidTask for values that could never work, and for a name that is declared twice.

@@ -118,8 +118,8 @@ def hint_of_call(
     kwargs: Mapping[str, Any],
     takes: Container[str],
 ) -> str:
-    """Return what to write if keywords of a call that its function does not take are options, ours or those
-    of another queue; "" if none is.
+    """Return what to write if keywords of a call that its function does not take are options, ours or of
+    another queue; "" if none is.
     """
     given: list[str] = []
     texts: list[str] = []

@@ -65,8 +65,8 @@ def _count(batch: int, alias: str, **numbers: int) -> None:
 class JobFactory(DjangoModelFactory[Job]):
     """A pending job that is due: ``JobFactory(task=send_receipt, args=[7])``.
 
-    ``task``: a task, or its path. ``parents``: the jobs and batches that it runs after; it waits for those
-    that are not over. ``batch``: the batch that it belongs to, which counts it. The other states are traits:
+    ``task``: a task, or its path. ``parents``: the jobs and batches that it runs after; it waits for the
+    unfinished ones. ``batch``: the batch that it belongs to, which counts it. The other states are traits:
     ``JobFactory(failed=True)``, ``scheduled``, ``retrying``, ``blocked``, ``running``, ``done``,
     ``cancelled``, ``expired``.
     """
@@ -114,7 +114,7 @@ class JobFactory(DjangoModelFactory[Job]):
         job: Job = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
         alias = str(job._state.db)
         if job.parent_ids and not job.is_finished:
-            # An edge to each parent that is not over. A parent that is a job is marked.
+            # An edge to each parent that has not finished. A parent that is a job is marked.
             jobs = Job.objects.using(alias).filter(pk__in=job.parent_ids, shelf=0)
             batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, finished_at=None)
             live = [*jobs.values_list("pk", flat=True), *batches.values_list("pk", flat=True)]

@@ -126,7 +126,7 @@ def clear_jobs() -> None:
 
 
 class Memory(BatchRows):
-    """Takes calls and batches, and keeps their jobs. No batch is ever over, as no job runs."""
+    """Takes calls and batches, and keeps their jobs. No batch ever finishes, as no job runs."""
 
     in_memory = True
 

@@ -313,7 +313,7 @@ def test_join() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_poller_waits_for_a_batch() -> None:
     batch = Batch.open("x")
-    with pytest.raises(TimeoutError, match=r"^Batch x \(\d+\) is not over after 0 s: it is open\.$"):
+    with pytest.raises(TimeoutError, match=r"^Batch x \(\d+\) is not finished after 0 s: it is open\.$"):
         batch.join(0)
     with ThreadPoolExecutor() as pool:
         waiters = [pool.submit(joined, batch.id, how) for how in (Batch.join, async_to_sync(Batch.ajoin))]

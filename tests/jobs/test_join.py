@@ -88,7 +88,7 @@ def test_a_job_that_is_over_already(how: str) -> None:
 def test_a_timeout_says_how_far_the_job_is(how: str, row: dict[str, Any], state: str) -> None:
     job = JobFactory.create(task=worker_tasks.noop, **row)
     for timeout in (0, 0.01):
-        message = rf"Job {job.pk} \(tests.app.worker_tasks.noop\) is not over after {timeout} s: {state}$"
+        message = rf"Job {job.pk} \(tests.app.worker_tasks.noop\) is not finished after {timeout} s: {state}$"
         with pytest.raises(TimeoutError, match=message):
             joined(job, how, timeout)
     cancel(job)

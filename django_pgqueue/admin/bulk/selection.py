@@ -2,7 +2,7 @@
 
 Selected rows are described by their ids. All jobs that match the filters of a list are described by bounds:
 jobs up to the newest one at the time of the count, and, among the finished jobs, the last ``MOST_FINISHED``.
-In both cases, a job that ended after the count does not count as over: the page did not show that it was
+In both cases, a job that ended after the count does not count as finished: the page did not show that it was
 done, so the user has not confirmed that it runs a second time.
 
 All jobs that match are counted twice, as a list is read: at first only as far as ``FIRST_LOOK`` allows, so
@@ -138,7 +138,7 @@ def _by_kind(parts: Sequence[QuerySet[Any, Any]], most: int) -> Counter[int]:
 def count(jobs: QuerySet[Job], limits: Shown, meant: Sequence[Effect]) -> list[Counted]:
     """Return the number of jobs for each effect, or what a glance finds, if the count takes too long.
 
-    A job that ends between two statements is counted once: it was not over when the bounds were read.
+    A job that ends between two statements is counted once: it had not finished when the bounds were read.
     """
     parts = [affected(jobs, limits, [effect])[0].order_by()[: MOST_COUNTED + 1] for effect in meant]
     numbers = within(jobs.db, SECONDS, lambda: [part.count() for part in parts])

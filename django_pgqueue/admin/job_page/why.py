@@ -124,7 +124,7 @@ class JobLimit(NamedTuple):
 
 
 def limits_of(alias: str, job: Job) -> list[JobLimit]:
-    """Return the limits of a job that is not over."""
+    """Return the limits of a live job."""
     if job.is_finished:
         return []
     return [JobLimit(*row) for row in fetch_rows(alias, "SELECT * FROM pgqueue_blocked_by(%s)", [job.pk])]

@@ -256,8 +256,8 @@ _PARTS: dict[str, tuple[Any, Callable[[list[Any]], Judgment]]] = {
     "ring": (gettext_lazy("History"), _ring),
 }
 
-# How much is committed and written to the write-ahead log. The server only has sums. This process keeps those
-# that it has read in the last minutes, so a page that is refreshed shows the rates since then. The first look
+# How much is committed and written to the write-ahead log. The server only has sums. This process keeps the
+# sums of the last minutes, so a page that is refreshed shows the rates since then. The first look
 # shows the averages since the sums were reset.
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 4.0, 120.0  # seconds between two readings that are compared

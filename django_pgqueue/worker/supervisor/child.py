@@ -268,8 +268,9 @@ class Child:
 def reap_orphans(own: Callable[[], Container[int | None]]) -> None:
     """Reap all processes that have ended except what ``own`` returns: the supervisor reads these exit codes.
 
-    The first process of a container becomes the parent of processes whose parent has ended, such as those
-    that a browser leaves behind. In Kubernetes, that is the worker unless the image has an init process.
+    The first process of a container becomes the parent of processes whose parent has ended, such as the
+    processes that a browser leaves behind. In Kubernetes, that is the worker unless the image has
+    an init process.
     """
     while True:
         try:
