@@ -24,7 +24,6 @@ from cronsim import CronSim, CronSimError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=3660)
-_FIRST_WINDOW = timedelta(hours=1)
 
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -107,32 +106,20 @@ def next_runs(schedule: Any, count: int, after: datetime) -> list[datetime]:
 
 
 def latest_runs(timing: Timing, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """Return the last ``limit`` runs that are later than ``after`` and not later than ``until``.
+    """Return the last ``limit`` runs that are later than ``after`` and not later than ``until``."""
+    found = takewhile(lambda run: run > after, _runs(timing, until, back=True))
+    return [*islice(found, limit)][::-1]
 
-    It looks back from ``until`` in growing windows: workers may have been away for a year, and counting all
-    runs of a year takes half a minute.
-    """
+
+def _runs(timing: Timing, start: datetime, *, back: bool = False) -> Iterator[datetime]:
+    """Yield the runs that are later than a time. With ``back``, yield the others, the latest first."""
+    start = start.astimezone(UTC)
     if timing.every is not None:
         step = _interval(timing.every)
-        last, first = (until - EPOCH) // step, (after - EPOCH) // step + 1
-        return [EPOCH + number * step for number in range(max(first, last - limit + 1), last + 1)]
-    window = _FIRST_WINDOW
-    while True:
-        start = max(after, until - window)
-        found = list(takewhile(lambda run: run <= until, _runs(timing, start)))
-        if len(found) >= limit or start == after:
-            return found[-limit:]
-        window *= 2
-
-
-def _runs(timing: Timing, after: datetime) -> Iterator[datetime]:
-    after = after.astimezone(UTC)
-    if timing.every is not None:
-        step = _interval(timing.every)
-        run = EPOCH + ((after - EPOCH) // step) * step
+        run = EPOCH + ((start - EPOCH) // step + (not back)) * step
         while True:
-            run += step
             yield run
+            run += -step if back else step
     assert timing.cron is not None
     local = zone(timing.timezone)
     fields = expand(timing.cron)
@@ -141,13 +128,16 @@ def _runs(timing: Timing, after: datetime) -> Iterator[datetime]:
             f"The cron expression {timing.cron!r} does not have five fields: minute, hour, day of the month, "
             "month, day of the week. For seconds, use every."
         )
-    last = after
+    last = start.replace(microsecond=0) + timedelta(seconds=1) if back else start
+    begin = last.astimezone(local)
+    if back and begin.fold:  # a run in the first of the two equal hours may have a later time of the day
+        begin += timedelta(hours=3)
     try:
-        for named in CronSim(fields, after.astimezone(local)):
+        for named in CronSim(fields, begin, reverse=back):
             run = named.astimezone(UTC)
             # When clocks go back, cronsim may name a time before the start, if the start lies in the second
             # of the two equal hours. When they go forward, it may name the first moment after the gap twice.
-            if run > last:
+            if run < last if back else run > last:
                 last = run
                 yield run
     except CronSimError as error:
