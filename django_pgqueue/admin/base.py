@@ -82,6 +82,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     add_up: ClassVar[Any] = None  # makes one row of the rows of several shards that have the same name
     reading_pages: ClassVar[frozenset[str]] = frozenset()  # which a replica may serve
     purpose: ClassVar[Any] = ""  # what a row is for and how to make one, for a list that has none
+    fixed_fields: ClassVar[tuple[str, ...]] = ()  # the fields that an existing row keeps
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
     object_history_template = "admin/django_pgqueue/history.html"
@@ -296,6 +297,10 @@ class DatabaseAdmin(ModelAdmin[M]):
         form: Any = super().get_form(request, obj, change=change, **kwargs)
         form.using = self.writes_to
         return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Make fields of an existing row read-only."""
+        return [*super().get_readonly_fields(request, obj), *(() if obj is None else self.fixed_fields)]
 
     def delete_model(self, request: HttpRequest, obj: M) -> None:
         """Delete from the database of this class."""

@@ -78,6 +78,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     ordering = ("name",)
     actions = None
     fields = ("name", "concurrency", ("rate", "per", "burst"), "on_full")
+    fixed_fields = ("name", "origin")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Limit]:
         """The limits, with the number of jobs that hold their slots."""
@@ -92,11 +93,10 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     busy = column(_("running, all keys"), lambda limit: dimmed(formatting.number(limit.running_now)))
     origin = column(_("source"), origin)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Make the name of an existing limit read-only, and ``on_full`` if the code declares it."""
-        if obj is None:
-            return ()
-        return ("name", "on_full", "origin") if obj.is_declared else ("name", "origin")
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Make ``on_full`` read-only, too, if the code declares the limit."""
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "on_full"] if obj is not None and obj.is_declared else fixed
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str | tuple[str, ...], ...]:
         """Show where an existing limit comes from."""

@@ -83,6 +83,7 @@ class PauseAdmin(RowActions[Pause]):
     ordering = ("kind", "name")
     search_fields = ("name", "reason", "author")
     sortable_by = ()
+    fixed_fields = ("kind", "name", "author", "since")
     actions = ("resume_selected",)
     row_actions: ClassVar = {"resume": RowAction("resume", _("Resume"), _("Resume"))}
     resume_selected = listed("resume", _("Resume selected"))
@@ -91,13 +92,9 @@ class PauseAdmin(RowActions[Pause]):
         """Leave out the end. Django passes on a text, which the field for a time cannot show."""
         return {**super().get_changeform_initial_data(request), "until": None}
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
-        """Make what is paused read-only in an existing pause."""
-        return () if obj is None else ("kind", "name", "author", "since")
-
     def get_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
         """Show also who paused it, and when."""
-        return ("kind", "name", *self.get_readonly_fields(request, obj)[2:], "reason", "until")
+        return ("kind", "name", *(() if obj is None else ("author", "since")), "reason", "until")
 
     def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
         """Pause with ``pause()``, which notifies the workers, as does a change of the reason or the end."""

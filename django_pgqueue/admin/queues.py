@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -144,6 +143,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     form = QueueForm
     change_list = QueueChangeList
     add_up = staticmethod(_added_up)
+    fixed_fields = ("name",)  # to which jobs refer
     purpose = _(
         "There are no queues yet. A queue holds jobs until a worker runs them. It appears with its first job."
     )
@@ -331,10 +331,6 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             ],
         }
         return {**context, "pgqueue": readings}
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
-        """Make the name of an existing queue read-only, because jobs refer to it."""
-        return () if obj is None else ("name",)
 
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
         """Save in the database of this class."""

@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet, Value
+from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import escape
 from django.utils.text import Truncator
@@ -264,6 +264,7 @@ class ScheduleAdmin(RowActions[Schedule]):
     list_filter = (StateFilter, "source", OverriddenFilter)
     search_fields = ("name", "task_path")
     ordering = ("name",)
+    fixed_fields = ("name",)  # to which its runs and jobs refer
     fieldsets = (
         (_("What runs"), {"fields": ("name", "task_path", "args", "kwargs", "queue_name", "priority")}),
         (_("When it runs"), {"fields": ("cron", "every", "timezone", "jitter")}),
@@ -326,10 +327,6 @@ class ScheduleAdmin(RowActions[Schedule]):
             (name, {**options, "fields": [each for each in options["fields"] if each not in _ARGUMENTS]})
             for name, options in fieldsets
         ]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
-        """Make the name of an existing schedule read-only, because its runs and jobs refer to it."""
-        return () if obj is None else ("name",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Do not permit to delete what is declared in code or settings."""
