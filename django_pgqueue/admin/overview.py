@@ -61,7 +61,7 @@ from .overview_shards import (
 from .shard_lists import added_up, named, over_shards
 from .shards import is_of_all, of_page, with_shard
 from .task_page import limit_words
-from .workers import worker_row
+from .workers import worker_rows
 
 MOST_WORKERS = 100
 _TEMPLATE = "admin/django_pgqueue/overview.html"
@@ -154,10 +154,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest, answers: Answers[Shard
         "may_pause": may_pause,
         "may_resume": resumes,
         "failures": failure_block(admin) if url(Job, "failures") else None,
-        "workers": [
-            worker_row(worker, url(Worker, "change", worker.pk)) for worker in workers[:MOST_WORKERS]
-        ],
-        "more_workers": max(0, len(workers) - MOST_WORKERS),
+        **worker_rows(url, workers, MOST_WORKERS),
         "slow_queues": limits is None or not shard.is_whole,
         "slow_workers": shard.state.crew is None,
     }

@@ -44,7 +44,7 @@ from .display import Fact, alarm, column, dimmed, linked
 from .jobs.texts import breakable
 from .shard_lists import added_up, named
 from .task_page import limit_facts
-from .workers import Fleet, attendance, worker_row
+from .workers import Fleet, attendance, worker_rows
 
 MOST_TASKS = 20
 FEW_WAITING = 20  # jobs; what fewer have in common is no news
@@ -309,10 +309,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
                 *(Fact(gettext("Paused"), text) for text in paused_by),
                 *limit_facts(alias, url, [f"queue:{name}", "*"]),
             ],
-            "workers": [
-                worker_row(worker, url(Worker, "change", worker.pk)) for worker in serving[:MOST_WORKERS]
-            ],
-            "more_workers": max(0, len(serving) - MOST_WORKERS),
+            **worker_rows(url, serving, MOST_WORKERS),
             "trouble": fleet.trouble if figures is not None and figures.depth.needs_workers else "",
             "tasks": [
                 {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from django.contrib.admin.views.main import ChangeList
@@ -52,17 +54,21 @@ def busy_bar(worker: Any) -> str:
     )  # fmt: skip
 
 
-def worker_row(worker: Any, url: str) -> dict[str, Any]:
-    """Return what tables of other pages show of a worker ``with_vitals``."""
-    return {
-        "worker": worker,
-        "url": url,
-        "queues": queues_text(worker),
-        "busy": busy_text(worker),
-        "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
-        "badge": state_badge(worker),
-        "beat": heartbeat(worker),
-    }
+def worker_rows(url: partial[str], workers: Sequence[Any], most: int) -> dict[str, Any]:
+    """Return what other pages show of workers ``with_vitals``, and how many they do not show."""
+    rows = [
+        {
+            "worker": worker,
+            "url": url(Worker, "change", worker.pk),
+            "queues": queues_text(worker),
+            "busy": busy_text(worker),
+            "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
+            "badge": state_badge(worker),
+            "beat": heartbeat(worker),
+        }
+        for worker in workers[:most]
+    ]
+    return {"workers": rows, "more_workers": max(0, len(workers) - most)}
 
 
 def attendance(alive: int, silent: int) -> str:
