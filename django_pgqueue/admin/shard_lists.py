@@ -301,11 +301,7 @@ def act_on_all(admin: Any, request: HttpRequest, view: Callable[[HttpRequest], H
     answer is named, and costs the others nothing.
     """
     posts = _confirmed(request) or _ticked(request, of_page(admin))
-    if not posts:
-        words = _("Nothing is selected.")
-        messages.warning(request, words)
-        return HttpResponseRedirect(request.get_full_path())
-    pages, targets = {}, set()
+    pages, targets, words = {}, set(), ""
     setattr(request, PARTS, len(posts))
     said = len(messages.get_messages(request))
     for alias, post in posts.items():
@@ -320,39 +316,43 @@ def act_on_all(admin: Any, request: HttpRequest, view: Callable[[HttpRequest], H
             pages[alias] = page
         elif isinstance(page, HttpResponseRedirect):
             targets.add(page.url)
-    if not pages and len(targets) == 1:  # such as the page of a group of failures
+    if len(posts) > 1 and any(page.context_data.get("form") for page in pages.values()):
+        words = _("Choose the jobs of one shard to edit them.")
+    elif pages:
+        return _one_page(pages)
+    elif len(targets) == 1:  # such as the page of a group of failures
         return HttpResponseRedirect(targets.pop())
-    if not pages:
-        if len(messages.get_messages(request)) == said:
-            messages.warning(request, _("Nothing has changed."))
-        return HttpResponseRedirect(request.get_full_path())
-    first = next(iter(pages.values()))
+    elif len(messages.get_messages(request)) == said:
+        words = _("Nothing has changed.") if posts else _("Nothing is selected.")
+    if words:
+        messages.warning(request, words)
+    return HttpResponseRedirect(request.get_full_path())
+
+
+def _one_page(pages: Mapping[str, Any]) -> HttpResponse:
+    """Let the first of the pages that ask for confirmation ask what all of them do."""
     contexts = {alias: page.context_data for alias, page in pages.items()}
-    if any(context.get("form") for context in contexts.values()) and len(posts) > 1:
-        messages.warning(request, _("Choose the jobs of one shard to edit them."))
-        return HttpResponseRedirect(request.get_full_path())
+
+    def of_each(name: str) -> dict[str, Any]:
+        return {alias: context.get(name) for alias, context in contexts.items()}
+
+    first: Any = next(iter(pages.values()))
     first.context_data |= {
         "effects": [
             each._replace(sentence=format_html("{}: {}", alias, each.sentence))
-            for alias, context in contexts.items()
-            for each in context["effects"]
+            for alias, effects in of_each("effects").items()
+            for each in effects
         ],
-        "more": sum(context.get("more") or 0 for context in contexts.values()),
-        "acts": any(context["acts"] for context in contexts.values()),
-        "selected": named({alias: context.get("selected") for alias, context in contexts.items()}),
-        "across": any(context.get("across") for context in contexts.values()),
-        "may_count": any(context.get("may_count") for context in contexts.values()),
+        "more": sum(of_each("more").values()),
+        **{name: any(of_each(name).values()) for name in ("acts", "across", "may_count")},
+        **{name: named(of_each(name)) for name in ("selected", "where", "warning")},
         "oldest": ", ".join(
-            public_id(oldest, alias)
-            for alias, context in contexts.items()
-            if (oldest := context.get("oldest")) is not None
+            public_id(pk, alias) for alias, pk in of_each("oldest").items() if pk is not None
         ),
-        "where": named({alias: context.get("where") for alias, context in contexts.items()}),
-        "warning": named({alias: context.get("warning") for alias, context in contexts.items()}),
         "fields": [
             (f"{alias}{_OF}{name}", value)
-            for alias, context in contexts.items()
-            for name, value in context["fields"]
+            for alias, hidden in of_each("fields").items()
+            for name, value in hidden
         ],
     }
     return first  # type: ignore[no-any-return]
