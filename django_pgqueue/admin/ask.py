@@ -7,6 +7,7 @@ view runs again: it checks the permissions, and acts on no other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from django.contrib import admin as django_admin
@@ -89,12 +90,13 @@ def _query(request: HttpRequest) -> str:
     return f"?{request.META['QUERY_STRING']}" if request.META["QUERY_STRING"] else ""
 
 
-class RowAction(NamedTuple):
-    """An action on rows, of a list or a page. Other classes that describe one have these attributes, too."""
+@dataclass(frozen=True, slots=True)
+class RowAction:
+    """An action on rows, of a list or a page."""
 
     permission: str  # the codename without the model
     label: Any  # what its button and the history call it
-    title: Any  # the title of the page that asks
+    title: Any = ""  # the title of the page that asks
 
 
 def held(action: str, *, of_jobs: bool = False) -> Callable[[Any, HttpRequest], bool]:
@@ -125,7 +127,7 @@ def listed(name: str, label: Any, permission: str = "") -> Callable[[Any, HttpRe
 class RowActions(DatabaseAdmin[M]):
     """The part of an admin class with the buttons."""
 
-    row_actions: ClassVar[Mapping[str, Any]]
+    row_actions: ClassVar[Mapping[str, RowAction]]
     """Each action by its name, which is also the end of the URL of its button."""
 
     def ask_or_act(self, request: HttpRequest, name: str, rows: QuerySet[M]) -> HttpResponse | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -315,5 +316,5 @@ def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pyte
         Schedule.objects.filter(pk="other").delete()
         return schedule.pause(author=author)
 
-    monkeypatch.setitem(ACTIONS, "pause", ACTIONS["pause"]._replace(run=pause_late))
+    monkeypatch.setitem(ACTIONS, "pause", replace(ACTIONS["pause"], run=pause_late))
     assert ask(root, "pause", "nightly", "other").confirm(root) == ("1 schedule is paused.", "success")

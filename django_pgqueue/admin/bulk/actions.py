@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from ... import formatting
 from ...models import Job, changes
 from ...models.job import Status
+from ..ask import RowAction
 from ..base import DatabaseAdmin
 from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
@@ -229,12 +230,9 @@ _OTHERS = ngettext_lazy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """An action on jobs. ``permission`` is the codename without the model."""
+class Action(RowAction):
+    """An action on jobs."""
 
-    permission: str
-    label: Any
-    title: Any = ""
     run: Callable[..., list[int]]
     """Called with a queryset, and with the values of the form, if there is one. It returns which changed."""
     fits: Callable[[Any], bool]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from zoneinfo import available_timezones
 
 from django.contrib import admin
@@ -27,7 +28,7 @@ from ...models.schedule import definition_of
 from ...schedules.policy import problem_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowActions, RowEffect, about, ask, held, is_confirmed, listed
+from ..ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
 from ..base import DatabaseForm
 from ..display import column, with_more
 from ..history import action_words, note_and_tell
@@ -82,18 +83,16 @@ def suggestions() -> dict[str, list[str]]:
     return {SUGGESTIONS["task_path"]: [*known_tasks()], SUGGESTIONS["timezone"]: sorted(_zones())}
 
 
-class ScheduleAction(NamedTuple):
-    """An action on schedules, a ``RowAction``. It acts with public functions, or with ``save()``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleAction(RowAction):
+    """An action on schedules. It acts with public functions, or with ``save()``."""
 
-    permission: str
-    label: Any
-    title: Any
     effect: Callable[[Any], RowEffect]
     """What the action would do with a schedule. The database decides it again."""
     run: Callable[[Schedule, str, str], bool]
     """Act on a locked schedule, with the author and the reason. Return whether it has changed."""
     done: Any
-    undone: Any = _("No schedule changed.")
+    undone: Any = _("No schedule changed.")  # noqa: RUF009 - it is lazy
 
 
 def _run(schedule: Schedule, _author: str, _reason: str) -> bool:
