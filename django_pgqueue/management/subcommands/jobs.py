@@ -123,12 +123,14 @@ def _read(options: dict[str, Any], alias: str, limit: int, patience: float) -> _
     return _Page(jobs, lowest)
 
 
-def _list(options: dict[str, Any]) -> Output:
-    """List the jobs of a database, or of all shards, newest first. Each shard has a position of its own, from
-    which it goes on: the last of its jobs that was shown.
-    """
-    aliases, limit, after = options["shards"], min(MOST, options["limit"]), options["after"]
-    is_all = len(aliases) > 1
+def _pages(options: dict[str, Any], limit: int) -> Answers[_Page]:
+    """Read the jobs of a database, or of all shards."""
+    aliases, after = options["shards"], options["after"]
+    if len(aliases) == 1:
+        if set(after) - {*aliases, DEFAULT_DB_ALIAS}:
+            raise ArgumentTypeError(f"--after names another database than {aliases[0]!r}.")
+        options["after"] = dict.fromkeys(aliases if after else [], *after.values())
+        return Answers({aliases[0]: _read(options, aliases[0], limit, PATIENCE)}, {})
 
     def read(alias: str) -> _Page | Nothing:
         check_database(alias)
@@ -137,34 +139,38 @@ def _list(options: dict[str, Any]) -> Output:
         except Nothing as error:
             return error
 
-    if is_all:
-        answers = ask_all(aliases, read)
-    else:
-        [alias] = aliases
-        if set(after) - {alias, DEFAULT_DB_ALIAS}:
-            raise ArgumentTypeError(f"--after names another database than {alias!r}.")
-        options["after"] = after = dict.fromkeys([alias] if after else [], *after.values())
-        answers = Answers({alias: _read(options, alias, limit, PATIENCE)}, {})
+    answers = ask_all(aliases, read)
     pages = {alias: each for alias, each in answers.given.items() if isinstance(each, _Page)}
     if answers.given and not pages:
         raise next(each for each in answers.given.values() if isinstance(each, Nothing))
+    return Answers(pages, answers.failed)
+
+
+def _list(options: dict[str, Any]) -> Output:
+    """List the jobs of a database, or of all shards, newest first. Each shard has a position of its own, from
+    which it goes on: the last of its jobs that was shown.
+    """
+    aliases, limit = options["shards"], min(MOST, options["limit"])
+    is_all, answers = len(aliases) > 1, _pages(options, limit)
+    pages, after = answers.given, options["after"]
     found = [*merge(*(page.jobs for page in pages.values()), key=lambda job: job.enqueued_at, reverse=True)]
     jobs, is_cut = found[:limit], any(page.lowest is not None for page in pages.values())
     after = after | {job._state.db: job.pk for job in jobs}
     if len(found) <= limit:  # all that were found are shown
         after |= {alias: page.lowest for alias, page in pages.items() if page.lowest is not None}
-    position = None
+    position: Any = None
     if len(found) > limit or is_cut:
-        position = ",".join(public_id(pk, alias) for alias, pk in after.items()) if is_all else after[alias]
+        ids = [public_id(pk, alias) for alias, pk in after.items()]
+        position = ",".join(ids) if is_all else after[aliases[0]]
     shown = [{**_row_json(job), "args": job.shown_args, "kwargs": job.shown_kwargs} for job in jobs]
     document = {"database": aliases[0], "jobs": shown, "next": position, "timed_out": is_cut}
     if is_all:
-        del document["database"]
-        shown[:] = ({"shard": job._state.db, **each} for job, each in zip(jobs, shown, strict=True))
-        document["unanswered"] = answers.failed
-    rest, empty = f"There are more: --after {position}", "There is no job."
-    if any(options[each.name] for each in fields(Filters)):
-        empty = "There is no such job."
+        shown = [{"shard": job._state.db, **row} for job, row in zip(jobs, shown, strict=True)]
+        document = {"jobs": shown, "next": position, "timed_out": is_cut, "unanswered": answers.failed}
+    empty = (
+        "There is no such job." if any(options[each.name] for each in fields(Filters)) else "There is no job."
+    )
+    rest = f"There are more: --after {position}"
     if is_cut:
         empty = "No such job was found."
         rest = f"{PATIENCE:g} s were not enough to search the jobs below the id {position}."
