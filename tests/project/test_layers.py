@@ -215,7 +215,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
 #: A commit that needs more raises a number here, with its reason in the same line.
 MOST_FILES = 227  # of Python, with migrations; the last eleven for shards, the relay and tenants
-MOST_LINES = 45_470  # with docstrings; the last 40 for counts of metrics that are whole or missing
+MOST_LINES = 45_450  # with docstrings; the last 40 for counts of metrics that are whole or missing
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 
 #: A module of fewer lines belongs in the only module that imports it.
