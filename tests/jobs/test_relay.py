@@ -25,6 +25,8 @@ from django_pgqueue.redaction import redact_call
 from django_pgqueue.testing import assert_enqueued, dummy_jobs, immediate_jobs, run_jobs, run_maintenance
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.management.test_subcommands import run
+from tests.receipts.models import Reminder
+from tests.receipts.tasks import remind
 from tests.support.factories import WorkerFactory
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
@@ -141,6 +143,11 @@ def test_a_call_that_cannot_be_handed_over_is_refused(task: Any, words: str) -> 
         enqueue(task)
     with pytest.raises(InvalidTask, match=words):
         enqueue_many([task.bind()])
+
+
+def test_a_payload_stays_where_its_row_is() -> None:
+    with pytest.raises(InvalidTask, match="its payload is a row here"):
+        enqueue(remind.using(relay="other"), Reminder())
 
 
 def test_parents_must_be_where_the_call_goes() -> None:

@@ -18,7 +18,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from django_pgqueue import Concurrency, InvalidTask, enqueue, enqueue_many, shard_for, task
+from django_pgqueue import Batch, Concurrency, InvalidTask, enqueue, enqueue_many, shard_for, task
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import shards
@@ -34,6 +34,11 @@ TWO = {"SHARDS": ["default", "other"]}
 
 @task(spread="customer")
 def bill(customer: str, *, amount: int = 0) -> str:
+    return customer
+
+
+@task(spread="customer", unique=True)
+def remind(customer: str) -> str:
     return customer
 
 
@@ -131,6 +136,40 @@ def test_a_key_stays_where_it_is_if_a_shard_is_added_or_drained() -> None:
         assert "again" in run("shard", "activate", name)
 
 
+def test_a_unique_key_is_exact_if_the_old_shard_has_no_jobs_of_it() -> None:
+    """Keys hold on each shard by itself: while a job waits on the old one, the new one does not know it."""
+    with third_shard() as name:
+        customer = next(key for key in map(str, range(100)) if shard_for(key) == name)
+        for drains_first in (False, True):
+            with override_settings(PGQUEUE=TWO):
+                old = enqueue(remind, customer)
+                assert enqueue(remind, customer).pk == old.pk
+            if drains_first:
+                run_due(alias=old.database)
+            new, again = enqueue(remind, customer), enqueue(remind, customer)
+            assert (new.database, again.pk, again.enqueue_outcome) == (name, new.pk, "existing")
+            waiting = sum(
+                Job.objects.using(each).filter(shelf=0).count() for each in ("default", "other", name)
+            )
+            assert waiting == (1 if drains_first else 2)
+            for each in ("default", "other", name):
+                run_due(alias=each)
+
+
+def test_a_unique_key_moves_with_its_job() -> None:
+    """Once the relay has handed it over, the same call finds it on its new shard."""
+    with override_settings(PGQUEUE=TWO):
+        customer = next(key for key in map(str, range(100)) if shard_for(key) == "other")
+        run("shard", "add", "default", "--number", "0")
+        run("shard", "add", "other", "--number", "1")
+        enqueue(remind, customer)
+        assert "hands over 1 waiting job" in run("shard", "drain", "other", "--move")
+        run_due(alias="other", queues=("relay",))
+        moved = Job.objects.get(task_path=remind.module_path)
+        assert enqueue(remind, customer) == moved
+        assert not Job.objects.using("other").filter(shelf=0).exists()
+
+
 def test_calls_go_to_the_shard_of_their_key_or_anywhere() -> None:
     with override_settings(PGQUEUE=TWO):
         for customer in ("ann", "bob", "cid", "dan"):
@@ -198,6 +237,9 @@ def test_waiting_jobs_that_are_spread_move_to_the_other_shards() -> None:
         parent = enqueue(ping.using(database="other"))
         stays = [enqueue(ping.using(database="other", after=parent)), enqueue(noop.using(database="other"))]
         stays += [enqueue(counted.using(database="other", unique_key="odd"), 6)]
+        batch = Batch.open(using="other")
+        stays += [enqueue(ping.using(database="other", batch=batch))]
+        batch.close()
         said = run("shard", "drain", "other", "--move")
         assert "hands over 1 waiting job to" in said
         assert "1 waiting job cannot be moved" in said
