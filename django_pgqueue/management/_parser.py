@@ -26,9 +26,9 @@ from ._output import Output, no_reader
 
 Run: TypeAlias = Callable[[dict[str, Any]], Output]
 
-Shards: TypeAlias = Literal["one", "each", "commit", "all"]
-"""Where it works without ``--database`` if there are shards: in one; in each of them, to read
-or with a commit in each; or in all of ``options["shards"]`` together."""
+Shards: TypeAlias = Literal["one", "each", "list", "commit", "all"]
+"""Where it works without ``--database`` if there are shards: in one; in each of them, to read, also if only
+its action ``list`` does so, or with a commit in each; or in all of ``options["shards"]`` together."""
 
 #: The subcommand that is meant if there is none.
 DEFAULT = "status"

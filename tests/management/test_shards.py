@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from django_pgqueue.models import Job, Limit, Pause, Worker
 from django_pgqueue.models.job import Status
+from tests.support import schedules
 from tests.support.databases import sharded
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
@@ -133,6 +134,21 @@ def test_pause_and_resume(one_is_down: None, wording: Any) -> None:
     assert not Pause.objects.exists()
     assert said == wording
     assert not Limit.objects.exists()
+
+
+def test_the_schedules_of_all_shards_are_listed_and_one_is_paused_in_its_own(one_is_down: None) -> None:
+    for alias in BOTH:
+        schedules.create(f"of-{alias}", using=alias)
+    said = run("schedules")
+    assert [line.split()[:2] for line in said.splitlines() if " of-" in line] == [
+        ["default", "of-default"],
+        ["other", "of-other"],
+    ]
+    assert "The database down did not answer" in said
+    assert "There is no schedule 'of-other' in the database 'default'" in run(
+        "schedules", "pause", "of-other"
+    )
+    assert run("schedules", "pause", "of-other", database="other") == "of-other is paused.\n"
 
 
 def test_the_hint_for_autoscalers_is_the_sum(one_is_down: None, shards: None) -> None:

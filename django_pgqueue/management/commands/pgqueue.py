@@ -80,12 +80,14 @@ class Command(BaseCommand):
         """Run it in the database that is named, or in all shards."""
         named = options.get("job")  # an id names its database
         alias = named[0] if isinstance(named, tuple) and named[0] else database_alias(options["database"])
-        shards = conf.current().shards
-        if options["database"] is None and subcommand.shards != "one" and len(shards) > 1:
+        shards, where = conf.current().shards, subcommand.shards
+        if where == "list" and options["action"] not in (None, "list"):
+            where = "one"
+        if options["database"] is None and where != "one" and len(shards) > 1:
             options |= {"database": shards[0], "shards": shards}
-            if subcommand.shards == "all":
+            if where == "all":
                 return subcommand.run(options)
-            return on_each(subcommand.run, shards, options, keep=subcommand.shards == "commit")
+            return on_each(subcommand.run, shards, options, keep=where == "commit")
         check_vendor(alias)
         with reachable(alias):
             connections[alias].ensure_connection()

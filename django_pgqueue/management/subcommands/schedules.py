@@ -57,7 +57,7 @@ def _add_actions(parser: ArgumentParser) -> None:
 
 @subcommand(
     "schedules", "List the schedules, show one, pause or resume it, or enqueue a job of it",
-    _add_actions, has_json=False,
+    _add_actions, has_json=False, shards="list",
 )  # fmt: skip
 def _schedules(options: dict[str, Any]) -> Output:
     action = options["action"] or "list"
