@@ -5,7 +5,8 @@ takes what an earlier run has left. To its data, this adds failures in 200 group
 of ``manage.py seed_demo``. Then it asks for each page of the admin as a superuser; with NAME, only
 for those with this text in their name. It prints the processor time of the server's process, the time that
 the statements take, how many there are, and the longest one. It fails if a page needs more than PAGE
-milliseconds of processor time. What the button "Count them all" does may take up to COUNT.
+milliseconds of processor time. What the button "Count them all" does may take up to COUNT, and a search that
+finds the oldest job by an argument without an index, or nothing, up to SEARCH.
 
 Without DATABASE_URL, the server ends with the program. Its data stay in ``var/benchmarks`` for a run with -1.
 
@@ -25,6 +26,7 @@ from benchmarks.console_queries import PAGE, fill, measure
 
 ROUNDS = 3
 COUNT = 3000.0
+SEARCH = 2000.0
 DEMO = 20_000
 
 Page = tuple[str, float, Callable[[], Any]]
@@ -84,6 +86,10 @@ def fill_more() -> None:
             f" FROM generate_series(0, {count - 1}) AS n, generate_series(1, 200) AS kind"
         )
     seed("default", DEMO)
+    execute(
+        "UPDATE pgqueue_job_live SET kwargs = '{\"order_id\": 17}' WHERE id ="
+        " (SELECT min(id) FROM pgqueue_job_live WHERE status = 'pending')"
+    )
 
 
 def keep_workers_alive() -> None:
@@ -115,6 +121,9 @@ def pages() -> Iterator[Page]:
     yield from (get(f"overview, {span}", url("job_overview"), span=span) for span in ("1h", "24h", "7d"))
     yield from (get(f"overview, part {part}", url("job_overview"), part=part) for part in ("now", "charts"))
     yield from (get(f"jobs, {words(query)}", jobs, **query) for query in lists())
+    for term in ("kwargs.order_id=17", "no such text"):
+        yield get(f"jobs, all of {term}", jobs, SEARCH, q=term, p="first")
+    yield get("jobs, all of a task with none", jobs, SEARCH, task="none.there", p="first")
     for kind, condition in _JOBS.items():
         pk = some("pgqueue_job", condition)
         yield get(f"job {kind}", url("job_change", pk))

@@ -85,6 +85,7 @@ class KeysetChangeList(ChangeList):
     #: How many seconds it took in vain, if no window could be read in time.
     gave_up_after: float | None = None
     window = WINDOW
+    first_window = WINDOW  # at most, and at most ``FIRST_WINDOW``
 
     @property
     def read_text(self) -> str:
@@ -140,7 +141,7 @@ class KeysetChangeList(ChangeList):
         """Return the places of the rows of the page and of one more, and the end of what was read, if any."""
         until, window, shrinks = monotonic() + PATIENCE, self.window, 0
         if self._is_first_look:
-            until, window = monotonic() + FIRST_LOOK, min(FIRST_WINDOW, window)
+            until, window = monotonic() + FIRST_LOOK, min(FIRST_WINDOW, self.first_window, window)
         found: list[Values] = []
         end: Values | None = None
         while True:

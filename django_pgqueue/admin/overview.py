@@ -238,12 +238,12 @@ def _tiles(
     """Return the four tiles. A figure that could not be read in time is a question mark."""
     minutes = state.hour[:-1]  # the last one has not ended
     ready, oldest = _ready(state)
-    running = busy = finished = speed = failed = earlier = ""
+    running = finished = speed = failed = earlier = ""
     if state.depths is not None:
         running = number(sum(depth.running for depth in state.depths.values()))
-    if crew := state.crew:
-        slots = {"busy": number(crew.busy), "slots": number(crew.slots)}
-        busy = _("%(busy)s of %(slots)s slots") % slots
+    crew = state.crew
+    slots = {name: number(getattr(crew, name)) if crew else "?" for name in ("busy", "slots")}
+    busy = _("%(busy)s of %(slots)s slots") % slots
     now, before = state.failed
     if state.minutes is not None:
         finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)

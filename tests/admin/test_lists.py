@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.admin import JobAdmin, lists
-from django_pgqueue.admin.jobs import filters
+from django_pgqueue.admin.jobs import filters, search
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
 from django_pgqueue.monitoring.queues import queue_figures
@@ -216,6 +216,17 @@ def test_the_first_page_of_a_search_is_short_and_is_read_again(
     monkeypatch.setattr(lists, "FIRST_LOOK", 60.0)
     assert listed(root, queue="rare") == [new.pk, old.pk], "the time is enough for all"
     assert "data-pgqueue-goes-on" not in body(root, url("changelist"))
+
+
+def test_with_a_status_the_first_page_of_a_search_reads_fewer_jobs(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be few among the jobs that are read."""
+    monkeypatch.setattr(search, "FIRST_WINDOW_OF_SCAN", 2)
+    monkeypatch.setattr(lists, "FIRST_LOOK", 0.0)
+    jobs = JobFactory.create_batch(5, retrying=True, args=["needle"])
+    assert listed(root, q="needle", status="retry") == [jobs[4].pk, jobs[3].pk]
+    assert len(listed(root, q="needle", status="retry", p=lists.AGAIN)) == len(listed(root, q="needle")) == 5
 
 
 def test_a_search_goes_on_by_itself_until_the_page_is_full_or_its_time_is_over(

@@ -193,6 +193,8 @@ def test_the_charts_of_each_span(root: Client, span: str, rows: int) -> None:
         "failed", "retried", "done", "waited p50", "waited p95", "waited p99",
         "ran p50", "ran p95", "ran p99",
     ]  # fmt: skip
+    looks = re.findall(r'pgqueue-series-(\w+)" data-stroke="(\w+)">(waited|ran)', page)
+    assert len({color for color, _stroke, _label in looks}) == len(looks) == 6, "each line has its own color"
     assert page.count('aria-current="true"') == 1
     assert "pgqueue-health" not in page
     assert "<html" not in page

@@ -177,6 +177,7 @@ def test_the_overview_says_which_part_is_too_slow(
     assert found == [region] * bool(region)
     assert ("app-9" in page) == (part != "Crew")
     assert (">?</a>" in page) == (part in {"depths", "series"})
+    assert ("? of ? slots" in page) == (part == "Crew")
 
 
 @pytest.mark.django_db

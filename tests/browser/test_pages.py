@@ -137,6 +137,22 @@ def test_the_queues_of_the_overview_fit_beside_the_list_of_models(window: Open) 
     assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
 
 
+#: The right edges of the cells with the status and the time of a job that are out of sight.
+OUT_OF_SIGHT = """() => [...document.querySelectorAll("#result_list tbody td")]
+    .filter(cell => cell.matches(".field-state_and_note, .field-timing"))
+    .map(cell => Math.round(cell.getBoundingClientRect().right)).filter(right => right > innerWidth)"""
+
+
+def test_on_a_phone_status_and_time_of_jobs_are_in_sight_and_the_help_is_folded(window: Open) -> None:
+    page = window("phone")
+    for query in ("", "?status=failed", "?status=running", "?q=demo"):
+        page.goto(f"{address('job_changelist')}{query}")
+        assert page.locator("#result_list tbody .field-timing").count() > 0
+        assert page.evaluate(OUT_OF_SIGHT) == [], query
+        assert page.locator("details.pgqueue-more-help[open]").count() == 0
+        assert page.locator("details.pgqueue-more-help").count() == 1
+
+
 def content(page: Any) -> str:
     return str(page.locator("#content").inner_text())
 

@@ -45,6 +45,8 @@ from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 WINDOW_OF_STATUS = 30_000
 WINDOW_OF_WAITING = 10_000  # of jobs that wait; a larger part of a queue would be sorted
 WINDOW_OF_SCAN = 5_000  # of a search that looks into each job
+#: The same for the first page, if a status is chosen: its jobs may be few among all that are read.
+FIRST_WINDOW_OF_SCAN = 1_000
 #: What a term may name before a colon; an index finds these.
 INDEXED = frozenset({"batch", "fingerprint", "key"})
 NAMED = INDEXED | {"group"}
@@ -184,6 +186,8 @@ class JobChangeList(KeysetChangeList):
         status, window = self.chosen("status"), self.window
         if self.query:
             window = WINDOW_OF_SCAN
+            if status in Status.values:
+                self.first_window = FIRST_WINDOW_OF_SCAN
         elif self.chosen("due"):
             window = WINDOW_OF_WAITING
         elif status in Status.values:
