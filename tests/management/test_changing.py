@@ -251,6 +251,7 @@ def test_a_queue_that_nobody_knows_is_paused_with_a_warning(caplog: pytest.LogCa
 
 def test_an_unknown_queue_that_is_not_paused_keeps_its_capitals() -> None:
     assert refusal("resume", "--queue", "Mail")[0].startswith("The queue Mail is not paused. See: ")
+    assert refusal("resume", "--everything")[0].startswith("There is no pause of everything. See: ")
 
 
 def test_a_worker_is_asked_by_its_name_or_its_id_to_end(wording: Any) -> None:

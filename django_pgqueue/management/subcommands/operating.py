@@ -111,7 +111,9 @@ def _resume(options: dict[str, Any]) -> Output:
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
     if not was_paused:
-        raise Nothing(f"{words[0].upper()}{words[1:]} is not paused. See: manage.py pgqueue pauses")
+        state = f"{words[0].upper()}{words[1:]} is not paused"
+        state = "There is no pause of everything" if "everything" in target else state
+        raise Nothing(f"{state}. See: manage.py pgqueue pauses")
     [(kind, name)] = [(kind, name) for kind, name in target.items() if name]
     found = {"kind": "all", "name": ""} if kind == "everything" else {"kind": kind, "name": name}
     return _done(options, {"action": "resume", **found}, f"Resumed {words}.")
