@@ -112,7 +112,7 @@ def _resume(options: dict[str, Any]) -> Output:
         raise ArgumentTypeError(str(error)) from error
     if not was_paused:
         state = f"{words[0].upper()}{words[1:]} is not paused"
-        state = "There is no pause of everything" if "everything" in target else state
+        state = "There is no pause of everything" if target["everything"] else state
         raise Nothing(f"{state}. See: manage.py pgqueue pauses")
     [(kind, name)] = [(kind, name) for kind, name in target.items() if name]
     found = {"kind": "all", "name": ""} if kind == "everything" else {"kind": kind, "name": name}
