@@ -8,6 +8,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     # For "user". It must come after the middleware that sets request.user.
     "django_pgqueue.middleware.CurrentUserMiddleware",
-    # For "trace", if you do not use OpenTelemetry: jobs carry the traceparent of the request.
+    # For "trace", if you do not use OpenTelemetry. Jobs carry the traceparent of the request.
     "django_pgqueue.middleware.TraceContextMiddleware",
 ]

@@ -1,4 +1,4 @@
-"""Links from the jobs of a task to what they are about. In a project, this is part of ``shop/admin.py``."""
+"""Links from the jobs of a task to their subjects. In a project, this is part of ``shop/admin.py``."""
 
 from django_pgqueue.admin import links_for
 from django_pgqueue.models import Job

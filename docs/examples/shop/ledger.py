@@ -17,7 +17,7 @@ def transfer(source: int, target: int, amount: int) -> None:
 @task(atomic=True)
 def settle(account_id: int, order_id: int) -> None:
     Account.objects.filter(pk=account_id).update(balance=0)
-    # Part of the transaction: the next job exists if, and only if, this one is done.
+    # Part of the transaction. The next job exists if, and only if, this one is done.
     enqueue(send_receipt, order_id)
-    # Not part of it: the process may end between the commit and this call.
+    # Not part of it. The process may end between the commit and this call.
     transaction.on_commit(lambda: print("account settled:", account_id))

@@ -1,4 +1,4 @@
-"""Redact jobs by what the tasks are about."""
+"""Redact jobs by the subject of their tasks."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ def beat(worker):
         while not stop.wait(BEAT):
             answer = db.execute("SELECT * FROM pgqueue_heartbeat(%s)", [worker]).fetchone()
             if not answer.registered:
-                os._exit(1)  # counted as dead: other workers run its jobs now
+                os._exit(1)  # counted as dead, and other workers run its jobs now
             if answer.asked_to_end:
                 stop.set()
 
