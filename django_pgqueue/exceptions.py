@@ -53,7 +53,7 @@ class JobExists(PgQueueError):
 class ShardsFailed(PgQueueError):
     """Some shards did not take a change of `on_shards`, and the others have committed it. Repeat it.
 
-    `done` has what the change returned, and `failed` why it failed, both by the alias of the shard.
+    `done` has the results of the change, and `failed` why it failed, both by the alias of the shard.
     """
 
     def __init__(self, message: str, done: dict[str, Any], failed: dict[str, str]) -> None:
@@ -91,7 +91,7 @@ class RetryLater(_Later):
     """Raise this in a task to fail the attempt and retry the job.
 
     `delay`, in seconds or as a timedelta, or `until`, an aware datetime: when; without either, the backoff of
-    the task decides. The attempt counts: when no attempts are left, the job fails. ``raise RetryLater(60)
+    the task decides. The attempt counts, and when no attempts are left, the job fails. ``raise RetryLater(60)
     from error`` keeps the cause in the job's errors.
     """
 
@@ -118,7 +118,7 @@ class CancelJob(JobControl):
 class WorkerLost(PgQueueError):
     """The worker died while it ran a job that must not run twice (`on_lost="fail"`).
 
-    It is never raised: recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
+    It is never raised. Recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
     """
 
 
@@ -167,14 +167,15 @@ def moment(where: str, value: datetime) -> datetime:
 
 
 class StepError(PgQueueError, RuntimeError):
-    """A step cannot run: its name was used before in this attempt, or its result could not be recorded.
+    """A step cannot run, because its name was used before in this attempt, or its result could not be
+    recorded.
 
     The message says which rule was broken. Nothing has been recorded.
     """
 
 
 class LeaseLost(PgQueueError):
-    """The job was given to another worker while this one ran it. What this attempt does no longer counts."""
+    """The job was given to another worker while this one ran it. The work of this attempt no longer counts."""
 
 
 class EventTimeout(PgQueueError, TimeoutError):
@@ -186,7 +187,7 @@ class JobFinished(PgQueueError, LookupError):
 
 
 class ParentGone(PgQueueError, LookupError):
-    """A job is to wait for another job or batch that does not exist: it was rolled back, it is in another
+    """A job is to wait for another job or batch that does not exist. It was rolled back, it is in another
     database, or its retention has ended. `current_job().parents` raises it for a parent that is not kept.
     """
 

@@ -158,7 +158,7 @@ class PayloadTriggers(Operation):
 
     The model inherits from ``JobPayload``, and the task is declared with ``@task(payload=Receipt)``. Its path
     is written down here, because a migration must not import code that may change later. If the path changes,
-    use the operation again with the new one. In reverse, it restores what was before.
+    use the operation again with the new one. In reverse, it restores the previous state.
     """
 
     def __init__(self, model_name: str, task: str) -> None:

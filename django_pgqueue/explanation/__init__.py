@@ -34,12 +34,12 @@ _READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The one reason why a job does not run, or what has become of it. ``str()`` gives `text`."""
+    """The one reason why a job does not run, or its state. ``str()`` gives `text`."""
 
     code: str
     """The reason as a word, such as "paused" or "no_worker"."""
     facts: dict[str, Any]
-    """What is known about it, as JSON. Times are texts in ISO 8601."""
+    """The known facts, as JSON. Times are texts in ISO 8601."""
     job_id: int
     database: str
 
@@ -50,7 +50,7 @@ class Reason:
 
     @property
     def fix(self) -> str:
-        """What helps, often with a command or a call to copy; empty if there is nothing to do but to wait."""
+        """The remedy, often with a command or a call to copy; empty if there is nothing to do but to wait."""
         return fix(self.code, self.facts, self.job_id, self.database)
 
     def __str__(self) -> str:
@@ -58,11 +58,11 @@ class Reason:
 
 
 def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Reason:
-    """Return why a job (a ``Job``, an id, a ``TaskResult``) does not run, or what has become of it.
+    """Return why a job (a ``Job``, an id, a ``TaskResult``) does not run, or its state.
 
-    It is the first reason for which a worker would refuse the job now, so what it names has to be cured
-    first. ``using``: the alias of the database, for an id without one. Nothing is changed. Texts in the facts
-    are redacted, as the setting ``REDACT`` says.
+    It is the first reason for which a worker would refuse the job now, so it has to be fixed first.
+    ``using``: the alias of the database, for an id without one. Nothing is changed. Texts in the facts are
+    redacted, as the setting ``REDACT`` says.
     """
     alias, pk = locate(job)
     alias = using or alias

@@ -41,11 +41,11 @@ class Batch(Habits):
             batch.add(load.bind(row.pk) for row in rows)
             enqueue(report.using(after=batch))
 
-    The block is one transaction: the batch and what was enqueued in it appear together, or not at all. For
-    one that grows over several transactions, use `Batch.open`, and `close` it.
+    The block is one transaction. The batch and its jobs appear together, or not at all. For one that grows
+    over several transactions, use `Batch.open`, and `close` it.
 
-    Async code calls a function with such a block by ``sync_to_async``, or `aopen`: Django has no async
-    transactions.
+    Async code calls a function with such a block by ``sync_to_async``, or `aopen`, because Django has no
+    async transactions.
     """
 
     is_batch = True
@@ -105,7 +105,7 @@ class Batch(Habits):
         return found
 
     def close(self) -> None:
-        """Let the batch end as soon as none of its jobs is live: now, if there is none.
+        """Let the batch end as soon as none of its jobs is live, or now if there is none.
 
         Its own jobs may still add others, because none of them ends before its task does.
         """
@@ -304,7 +304,7 @@ class BatchRows:
 def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "hold") -> list[Job]:
     """Enqueue calls (``task.bind(...)``) of which each waits for the one before, all or none.
 
-    Return their jobs in this order. ``if_failed``: what a job does if the one before it has failed: "hold"
+    Return their jobs in this order. ``if_failed``: how a job reacts if the one before it has failed: "hold"
     waits for its retry, "cancel" cancels the rest of the chain, and "run" continues with it. A call that has
     an `after` of its own waits for that, too.
 

@@ -70,7 +70,7 @@ _ARRAYS: tuple[Callable[[Iterable[Any]], str], ...] = (
 def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     """Enqueue one call of a task and return its ``Job``: ``enqueue(task, 1)`` or ``enqueue(task.bind(1))``.
 
-    This works inside and outside of transactions: workers see the job after the commit, and a rollback
+    This works inside and outside of transactions. Workers see the job after the commit, and a rollback
     removes it. Use ``task.using(...)`` to set options for this call.
 
     Raise ``TypeError`` for something that is not a task of this package and for arguments that the function
@@ -79,8 +79,8 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
     If the task is unique, and another job has the key of this call, return that job as it is in the database.
     ``job.enqueue_outcome`` is "created", "existing" or "replaced". It joins the ``batch`` of this call. Raise
-    ``JobExists`` if ``on_conflict`` is "raise", if it is in another batch, or if it does not wait for what
-    this call runs ``after``. Raise ``InvalidKey`` if the key cannot be determined, and
+    ``JobExists`` if ``on_conflict`` is "raise", if it is in another batch, or if it does not wait for the
+    jobs that this call runs ``after``. Raise ``InvalidKey`` if the key cannot be determined, and
     ``OperationalError`` if an open transaction has the key, and does not end within the ``lock_timeout`` of
     the session (10 seconds if it has none).
 
@@ -304,7 +304,7 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
 class JobList(Sequence[Job]):
     """The jobs of ``enqueue_many()`` and ``Batch.add()``, in the order of the calls.
 
-    Nothing has been read: an item has its ``id`` and its ``enqueue_outcome``, and reads its row when another
+    Nothing has been read. An item has its ``id`` and its ``enqueue_outcome``, and reads its row when another
     field is used. In async code, write ``await job.arefresh_from_db()`` first.
     """
 

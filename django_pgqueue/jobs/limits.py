@@ -92,8 +92,8 @@ def resume(
 ) -> bool:
     """End the pause of one of the targets of `pause`. Return whether it was paused.
 
-    Each pause is ended alone: ``resume(everything=True)`` does not resume a queue that was paused, too.
-    Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
+    Each pause is ended alone. ``resume(everything=True)`` does not resume a queue that was paused, too. Raise
+    ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
     kind, name = _paused(
         "resume", queue=queue, task=task, everything=everything, group=group, limit_key=limit_key,
@@ -167,7 +167,7 @@ def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | 
 
 
 def on_shards(change: Callable[..., T], /, **given: Any) -> dict[str, T]:
-    """Make a change on all shards: ``on_shards(pause, queue="mail")``. Return what it returned, by alias.
+    """Make a change on all shards: ``on_shards(pause, queue="mail")``. Return its results, by alias.
 
     ``change``: `pause`, `resume`, `set_limit`, `reset_limit`, or a function with ``using=`` that may be
     repeated. The shards are asked side by side, for 2 seconds each, and each commits for itself. Raise
@@ -210,12 +210,12 @@ def set_limit(
 
     The target is one of: a ``queue``; a ``task`` (or its path), for its jobs or for each of its keys; the
     ``name`` of a ``Concurrency`` or ``RateLimit``; or ``everything``. ``concurrency`` jobs may run at once,
-    and as many may start as the ``rate_limit`` says, which has no key and no name here. ``on_full``: what
-    happens to a job that finds no room. What is not given stays as it is, and None means: no such limit.
-    ``using``: the alias of the database.
+    and as many may start as the ``rate_limit`` says, which has no key and no name here. ``on_full``: how to
+    treat a job that finds no room. Omitted values stay as they are, and None means no such limit. ``using``:
+    the alias of the database.
 
-    What the code declares does not change this limit anymore, until `reset_limit`. Running jobs are not
-    stopped. Raise ``TypeError`` or ``ValueError`` for a limit that makes no sense, such as 0: to let no job
+    The declaration in the code does not change this limit anymore, until `reset_limit`. Running jobs are not
+    stopped. Raise ``TypeError`` or ``ValueError`` for a limit that makes no sense, such as 0. To let no job
     start, pause the queue or the task.
     """
     target = _target("set_limit", queue=queue, task=task, name=name, everything=everything)
@@ -237,7 +237,7 @@ def reset_limit(
     everything: bool = False,
     using: str | None = None,
 ) -> bool:
-    """Let a limit of `set_limit` be again what the code declares, or none. Return whether it differed."""
+    """Restore the limit that the code declares, or none, after `set_limit`. Return whether it differed."""
     target = _target("reset_limit", queue=queue, task=task, name=name, everything=everything)
     return clear_limit(target, using=using or default_backend().home())
 

@@ -52,7 +52,7 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
 
     @property
     def job(self) -> Job:
-        """The job of this result, as it is now: each use is a query. Raise TaskResultDoesNotExist."""
+        """The job of this result, as it is now. Each use is a query. Raise TaskResultDoesNotExist."""
         backend = resolve(self.backend)
         if not is_ours(backend):
             raise WrongBackend(

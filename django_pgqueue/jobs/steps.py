@@ -60,13 +60,13 @@ def step(*, name: str | None = None, atomic: bool = False) -> _StepMaker: ...
 
 
 def step(function: Any = None, /, *, name: str | None = None, atomic: bool = False) -> Any:
-    """Make a function a step: a job that calls it runs it once, as with ``current_job().step(...)``.
+    """Make a function a step. A job that calls it runs it once, as with ``current_job().step(...)``.
 
     ``name``: the name of the step in the job; by default that of the function. ``atomic``: run the function
     and record its result in one transaction, as ``current_job().atomic_step`` does. A job that calls it more
     than once names each call: ``charge.named("second")(5)``.
 
-    Raise ``StepError`` for an async function with ``atomic``, and for what is not a function.
+    Raise ``StepError`` for an async function with ``atomic``, and for an object that is not a function.
     """
 
     def make(function: Any) -> StepFunction[Any, Any]:

@@ -18,7 +18,7 @@ from .joins import Joins
 
 
 class BatchCounts(NamedTuple):
-    """How many jobs a batch has, by what has become of them."""
+    """How many jobs a batch has, by their states."""
 
     added: int
     """All that have ever been added."""

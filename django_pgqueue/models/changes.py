@@ -57,12 +57,12 @@ def _counting(function: Callable[P, list[int]]) -> Callable[P, int]:
 def cancel_ids(jobs: Jobs, /) -> list[int]:
     """Cancel jobs: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
 
-    Jobs that have not started are cancelled at once. Running jobs are asked to stop: an async task is
+    Jobs that have not started are cancelled at once. Running jobs are asked to stop. An async task is
     cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
     number of changed rows, which does not include finished jobs.
 
-    If a job of the relay has handed over its call, a further job of the relay cancels what the call has
-    become, in its database. Such a job of the relay stays finished, and counts as changed.
+    If a job of the relay has handed over its call, a further job of the relay cancels the job of this call in
+    the other database. Such a job of the relay stays finished, and counts as changed.
     """
     return _change("pgqueue_cancel({ids})", jobs)
 
@@ -106,7 +106,7 @@ def edit_ids(
     """Change the priority, the time or the queue of jobs that wait: a ``Job``, an id, a ``TaskResult``, a
     queryset of jobs, or an iterable of these.
 
-    What is left out stays as it is. The next claim sees the change. A due job that gets another queue or
+    Omitted values stay as they are. The next claim sees the change. A due job that gets another queue or
     priority is due from now on, so it comes after the jobs that are due there already. Running and finished
     jobs do not change. Return the number of changed rows.
 

@@ -239,7 +239,7 @@ class Schedule(models.Model):
     def resume(self) -> bool:
         """Go on with the next run from now on. Return False if it was not paused.
 
-        What it has missed is not caught up. Raise ``Schedule.DoesNotExist`` if it was deleted.
+        Missed runs are not caught up. Raise ``Schedule.DoesNotExist`` if it was deleted.
         """
         return self._change(paused_at=None, pause_author="", pause_reason="")
 
@@ -248,7 +248,7 @@ class Schedule(models.Model):
     def enqueue(self) -> Job:
         """Enqueue one job of it now, and return the job. The runs do not change. A paused one does it, too.
 
-        This is like `django_pgqueue.enqueue` if the task is unique: it may return the other job (see
+        This is like `django_pgqueue.enqueue` if the task is unique, so it may return the other job (see
         ``job.enqueue_outcome``), or raise `JobExists` or `InvalidKey`. Raise ``Schedule.DoesNotExist`` if it
         was deleted.
         """

@@ -109,16 +109,16 @@ def schedule(
     queue_name: str | None = None,
     priority: int | None = None,
 ) -> Callable[[AnyTask], AnyTask]:
-    """Enqueue a task at certain times: write this above ``@task``. The task itself does not change.
+    """Enqueue a task at certain times. Write this above ``@task``. The task itself does not change.
 
-    When: either `cron` (five fields, or ``"@daily"`` and its like) in the time zone `timezone`, or `every`
-    (a timedelta or seconds). What: `args` and `kwargs` of the call; `queue_name` and `priority`, if they
-    differ from the ones of the task. A task with several schedules needs a `name` for each; the default is
-    the path of the task.
+    When: either `cron` (five fields, or ``"@daily"`` and its like) in the time zone `timezone`, or `every` (a
+    timedelta or seconds). Which call: `args` and `kwargs`; `queue_name` and `priority`, if they differ from
+    the ones of the task. A task with several schedules needs a `name` for each; the default is the path of
+    the task.
 
-    `catch_up`: what happens to runs that passed while no worker was there: "skip", run the "latest", or
-    "all" up to `catch_up_limit`. `overlap`: what happens to a run while the previous job of the schedule has
-    not finished: "allow", "skip" the run, or "queue" it. `jitter`: each job starts up to this much later, at
+    `catch_up`: how to treat runs that passed while no worker was there: "skip", run the "latest", or "all" up
+    to `catch_up_limit`. `overlap`: how to treat a run while the previous job of the schedule has not
+    finished: "allow", "skip" the run, or "queue" it. `jitter`: each job starts up to this much later, at
     random.
 
     Raise InvalidTask for values that could never work, and for a name that is declared twice.

@@ -35,9 +35,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, 
 class Unique:
     """Says that a call of a task is not enqueued again while there is a job of the same call.
 
-    `key`: what makes calls the same. None: all arguments; the name of an argument, or a tuple of names: these
-    arguments; ``()``: any call; a callable: what it returns for the arguments of the call. `name`: that of
-    the key, in place of the path of the task: tasks with the same name and values exclude each other.
+    `key`: the part of a call that must be the same. None: all arguments; the name of an argument, or a tuple
+    of names: these arguments; ``()``: any call; a callable: its return value for the arguments of the call.
+    `name`: that of the key, in place of the path of the task, so that tasks with the same name and values
+    exclude each other.
 
     `scope`: "waiting" until the job starts, "live" until it has finished. `window`: also for this long
     (seconds or a timedelta) after it was enqueued, whatever became of it. `on_conflict`: "existing" returns

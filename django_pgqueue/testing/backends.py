@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ImmediateBackend(PgQueueBackend):
-    """Runs each job in the process that enqueues it: at the commit, or at once without a transaction.
+    """Runs each job in the process that enqueues it, at the commit, or at once without a transaction.
 
     If an attempt fails, its exception reaches the code that enqueued the job, or that commits. The OPTIONS in
     TASKS: ``"at_once": True``, a job does not wait for the commit; ``"raise_failures": False``, failures are

@@ -51,10 +51,10 @@ def check_is_test(what: str, alias: str) -> None:
 def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts: float) -> timedelta:
     """Let time pass: ``travel(hours=2)``, or ``travel(timedelta(hours=2))``. Return the time as a timedelta.
 
-    The keywords are as in ``timedelta``. All stored times of the jobs, batches, workers, schedules,
-    unique keys, rates, pauses and of the history move into the past by that time, so retries, delays,
-    timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
-    do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_maintenance()``.
+    The keywords are as in ``timedelta``. All stored times of the jobs, batches, workers, schedules, unique
+    keys, rates, pauses and of the history move into the past by that time, so retries, delays, timeouts,
+    expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``, do not
+    move. Nothing runs by itself. Call ``run_jobs()`` or ``run_maintenance()``.
 
     ``using``: the alias of the database. Raise ``ImproperlyConfigured`` outside of tests, and ``ValueError``
     for a time that does not lie ahead.

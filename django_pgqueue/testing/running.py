@@ -73,13 +73,13 @@ class AttemptResult(NamedTuple):
     attempt: int
     """Which attempt it was. This counts from 1."""
     result: Any
-    """What the task has returned."""
+    """The return value of the task."""
     error: BaseException | None
     """The exception because of which the attempt failed."""
     using: str
     """The alias of the database."""
     progress: Progress | None = None
-    """What it has last reported with ``current_job().set_progress()``."""
+    """The last report of the job by ``current_job().set_progress()``."""
 
     @property
     def job(self) -> Job:
@@ -98,7 +98,7 @@ def run_jobs(
     """Run the jobs that are due, one after another, in this process and on the connection of the test.
 
     This also runs jobs that these jobs enqueue, and retries that are due at once. It works inside and outside
-    of transactions. It returns what has run, in order, when no job is due.
+    of transactions. It returns the results of the attempts, in order, when no job is due.
 
     ``queues``: only these queues (a name or several); None: all. ``limit``: stop after so many runs; without
     it, raise ``RuntimeError`` after 1,000. ``schedules``: first write the schedules that the code declares,
@@ -149,8 +149,8 @@ arun_jobs = for_async(run_jobs)
 
 
 def run_maintenance(*, using: str | None = None) -> None:
-    """Do what a worker does from time to time: give back the jobs of dead workers, end unique keys and pauses
-    whose time has passed, and delete jobs whose retention has ended.
+    """Do the maintenance of a worker: give back the jobs of dead workers, end unique keys and pauses whose
+    time has passed, and delete jobs whose retention has ended.
     """
     alias = alias_of(using)
     check_is_test("run_maintenance()", alias)
@@ -176,7 +176,8 @@ def raise_failure(result: Result) -> None:
 
 @contextmanager
 def reported_progress() -> Iterator[list[Progress]]:
-    """Collect what jobs report in the block with ``current_job().set_progress()`` and ``track()``, in order.
+    """Collect the progress that jobs report in the block with ``current_job().set_progress()`` and
+    ``track()``, in order.
 
     They may run in ``call_task()``, ``run_jobs()``, immediate mode, ``fake_job()``, or on a thread. Each item
     has ``done``, ``total`` and ``note``, and is equal to a tuple of these.

@@ -45,7 +45,7 @@ class RunningWorker:
 
     @property
     def log(self) -> str:
-        """What it has written so far."""
+        """Its output so far."""
         return self._log.read_text(errors="replace")
 
     def join(self, job: Job | int | str | TaskResult[..., Any], *, timeout: float = 30.0) -> Job:
