@@ -175,7 +175,7 @@ class StepError(PgQueueError, RuntimeError):
 
 
 class LeaseLost(PgQueueError):
-    """The job was given to another worker while this one ran it. The work of this attempt no longer counts."""
+    """The job was given to another worker while this one ran it. This attempt no longer counts."""
 
 
 class EventTimeout(PgQueueError, TimeoutError):
