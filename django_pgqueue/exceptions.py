@@ -167,8 +167,7 @@ def moment(where: str, value: datetime) -> datetime:
 
 
 class StepError(PgQueueError, RuntimeError):
-    """A step cannot run, because its name was used before in this attempt, or its result could not be
-    recorded.
+    """A step's name was used before in this attempt, or its result could not be recorded.
 
     The message says which rule was broken. Nothing has been recorded.
     """

@@ -37,8 +37,7 @@ class Unique:
 
     `key`: the part of a call that must be the same. None: all arguments; the name of an argument, or a tuple
     of names: these arguments; ``()``: any call; a callable: its return value for the arguments of the call.
-    `name`: that of the key, in place of the path of the task, so that tasks with the same name and values
-    exclude each other.
+    `name`: replaces the path of the task, so that tasks with the same name and values exclude each other.
 
     `scope`: "waiting" until the job starts, "live" until it has finished. `window`: also for this long
     (seconds or a timedelta) after it was enqueued, whatever became of it. `on_conflict`: "existing" returns

@@ -91,8 +91,7 @@ class dummy_jobs(_Mode):  # noqa: N801
     """Keep jobs in memory and run none. This needs no database.
 
     Use it as a context manager, whose value is the list of the jobs, or as a decorator of a test function or
-    a ``SimpleTestCase`` class. Calls are checked, but unique keys are not looked up, so each call makes a
-    job.
+    a ``SimpleTestCase`` class. Calls are checked, but not unique keys, so each call makes a job.
     """
 
     def __init__(self) -> None:

@@ -176,11 +176,10 @@ def raise_failure(result: Result) -> None:
 
 @contextmanager
 def reported_progress() -> Iterator[list[Progress]]:
-    """Collect the progress that jobs report in the block with ``current_job().set_progress()`` and
-    ``track()``, in order.
+    """Collect the reports by ``current_job().set_progress()`` and ``track()`` in the block, in order.
 
-    They may run in ``call_task()``, ``run_jobs()``, immediate mode, ``fake_job()``, or on a thread. Each item
-    has ``done``, ``total`` and ``note``, and is equal to a tuple of these.
+    The jobs may run in ``call_task()``, ``run_jobs()``, immediate mode, ``fake_job()``, or on a thread. Each
+    item has ``done``, ``total`` and ``note``, and is equal to a tuple of these.
     """
     reported: list[Progress] = []
     report = ReportedProgress.report
