@@ -1,5 +1,6 @@
 """The package is built in layers: a package imports only from lower layers, and no module in a circle. And it
-keeps its size: files, lines and modules at the root have a budget, and no module is a crumb.
+keeps its size: files, lines and modules at the root have a budget, as the words of docs/decisions do, and no
+module is a crumb.
 
 The imports are read from the source, so imports inside functions are included. Modules that are named by a
 string cannot be found in this way: the entry of the implicit backend in ``tasks.routing``, the public names
@@ -215,6 +216,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
 MOST_FILES = 227  # of Python, with migrations; the last eleven for shards, the relay and tenants
 MOST_LINES = 45_450  # with docstrings; the last 40 for counts of metrics that are whole or missing
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
+MOST_WORDS_OF_DECISIONS = 7_500  # half of the 15,000 that they had: the decision, why, and the figures
 
 #: A module of fewer lines belongs in the only module that imports it.
 FEWEST_LINES = 80
@@ -238,6 +240,13 @@ def test_files_and_lines_are_within_the_budget() -> None:
 
 def test_the_root_holds_few_modules() -> None:
     assert len(list((ROOT / PACKAGE).glob("*.py"))) <= MOST_AT_THE_ROOT
+
+
+def test_the_record_of_decisions_is_short() -> None:
+    """Other pages and the code say the rest: a decision links to a page in place of repeating it."""
+    pages = (ROOT / "docs" / "decisions").glob("*.md")
+    words = sum(len(page.read_text().split()) for page in pages)
+    assert MOST_WORDS_OF_DECISIONS - 600 < words <= MOST_WORDS_OF_DECISIONS
 
 
 def test_no_class_name_stands_twice() -> None:
