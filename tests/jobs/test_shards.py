@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from django.core.management.base import CommandError
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -210,6 +210,19 @@ def test_nothing_is_spread_to_a_shard_that_drains_or_does_not_answer() -> None:
         assert {enqueue(ping).database for _ in range(20)} == {"other"}
     with override_settings(PGQUEUE={"SHARDS": ["default"]}), pytest.raises(InvalidTask, match="All shards"):
         enqueue(ping)
+
+
+def test_a_call_with_a_key_fails_if_its_shard_cannot_be_reached_and_goes_to_no_other() -> None:
+    """Another shard does not know the unique jobs and the limits of the key."""
+    with sharded("down"):
+        customers = [key for key in map(str, range(100)) if shard_for(key) == "down"]
+        for call in (bill, remind, bill.using(priority=5)):
+            with pytest.raises(OperationalError):
+                enqueue(call, customers[0])
+        with pytest.raises(OperationalError):
+            enqueue_many([bill.bind(customer) for customer in customers])
+        assert not any(Job.objects.using(name).exists() for name in ("default", "other"))
+        assert {shard_for(customer) for customer in customers} == {"down"}
 
 
 # -- the jobs of a shard that is drained
