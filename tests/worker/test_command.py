@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, ManagementUtility, call_command
-from django.db import connection
+from django.db import connection, connections
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
-from django_pgqueue.models import Job, Schedule
+from django_pgqueue.models import Job, Schedule, Worker
 from django_pgqueue.worker.options import Assignment, WorkerOptions
+from django_pgqueue.worker.supervisor import fleet
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import worker_tasks as tasks
+from tests.support.databases import any_alias
+from tests.support.sessions import Connect
 from tests.support.workers import fresh, run_due, until, working
 
 database = pytest.mark.django_db(transaction=True)  # the command refuses to run inside a transaction
@@ -200,9 +203,9 @@ def test_bad_options_are_refused(arguments: Any, message: str, started: list[Wor
 
 
 @contextmanager
-def altered(statement: str, undo: str) -> Iterator[None]:
+def altered(statement: str, undo: str, alias: str = "default") -> Iterator[None]:
     """Change the database for a while."""
-    with connection.cursor() as cursor:
+    with connections[alias].cursor() as cursor:
         cursor.execute(statement)
         try:
             yield
@@ -233,6 +236,51 @@ def test_what_no_worker_can_work_with_is_refused(
     settings.PGQUEUE = {"GRACE": "long"}
     refused(r"PGQUEUE\['GRACE'\] is 'long'")
     assert started == []
+
+
+SHARD_7 = ("INSERT INTO pgqueue_shard (name, number) VALUES ('s7', 7)", "DELETE FROM pgqueue_shard")
+
+
+@database
+@pytest.mark.parametrize("option", ["--one-process", "--processes=1"])
+def test_a_database_with_the_name_of_another_shard_is_refused(
+    option: str, started: list[WorkerOptions], settings: Any
+) -> None:
+    """An id of one of its jobs would name a job of the other shard."""
+    settings.PGQUEUE = {"SHARDS": ["default"]}
+    with altered(*SHARD_7), pytest.raises(CommandError, match=r"'default' .* is the shard 's7'") as raised:
+        call_command("runqueueworker", option, skip_checks=True)
+    assert raised.value.returncode == 1
+    assert started == []
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_shard_with_the_name_of_another_is_served_once_that_is_corrected(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, connect: Connect
+) -> None:
+    """And the others are served meanwhile."""
+    served: list[str] = []
+    owner = connect("other", autocommit=True)
+
+    def turn(shard: fleet.FleetMember) -> bool:
+        """Start no process, and end."""
+        served.append(shard.options.alias)
+        if shard.options.alias == "default":
+            until(lambda: "cannot be served: The database 'other'" in caplog.text)
+            assert served == ["default"]
+            owner.execute("UPDATE pgqueue_shard SET name = 'other'")
+            until(lambda: served == ["default", "other"])
+        return False
+
+    monkeypatch.setattr(runqueueworker, "configure_logging", lambda verbosity: None)
+    monkeypatch.setattr(fleet.FleetMember, "_turn", turn)
+    monkeypatch.setattr(fleet, "LONGEST_PAUSE", 0.5)
+    settings.PGQUEUE = {"SHARDS": ["default", "other"]}
+    with altered(*SHARD_7, "other"), any_alias():
+        call_command("runqueueworker", skip_checks=True)
+    assert served == ["default", "other"]
+    assert "in PGQUEUE['SHARDS'] is the shard 's7'" in caplog.text
 
 
 @database
