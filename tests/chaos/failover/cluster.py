@@ -1,4 +1,4 @@
-"""Three PostgreSQL servers under Patroni, each with its voter of Patroni's own raft, on this machine."""
+"""Three PostgreSQL servers under Patroni on this machine, each with a vote in its own raft, or in etcd."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ __all__ = ["Cluster", "Node", "cluster_in"]
 TTL, LOOP_WAIT, RETRY_TIMEOUT = 20, 3, 5
 """Seconds until a leader that does not renew its key is no leader, and between two looks."""
 SLOW = 180.0
+ETCD = shutil.which("etcd")
 PATRONICTL = str(Path(sys.executable).with_name("patronictl"))
 AS_SOMEBODY = ["unshare", "--user", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
 """PostgreSQL does not run as root. In a namespace of its own, root has another number and its own files."""
@@ -37,27 +38,34 @@ class Node:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
-        self.rest, self.raft, self.port = (_free_port() for _ in range(3))
+        self.rest, self.vote, self.clients, self.port = (_free_port() for _ in range(4))
         self.is_up = False
-        self._patroni: subprocess.Popen[bytes] | None = None
+        self.etcd: list[str] = []
+        """The command of its member of etcd; empty: the vote is that of Patroni's own raft."""
+        self._programs: list[subprocess.Popen[bytes]] = []
 
     @property
     def config(self) -> Path:
         return self.folder / f"{self.name}.yml"
 
     def start(self) -> None:
-        """Start Patroni, which starts PostgreSQL."""
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._patroni = subprocess.Popen(
-                [*AS_SOMEBODY, sys.executable, "-m", "patroni", str(self.config)],
+        """Start etcd, if it has the vote, and Patroni, which starts PostgreSQL."""
+        patroni = [*AS_SOMEBODY, sys.executable, "-m", "patroni", str(self.config)]
+        self._programs = [self._run("etcd", self.etcd)] if self.etcd else []
+        self._programs.append(self._run("patroni", patroni))
+        self.is_up = True
+
+    def _run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{self.name}-{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
             )  # fmt: skip
-        self.is_up = True
 
     def pids(self) -> set[int]:
         """Return all processes of the machine."""
-        roots = {self._patroni.pid} if self._patroni else set()
+        roots = {program.pid for program in self._programs}
         with suppress(OSError, ValueError):
             roots.add(int((self.folder / self.name / "postmaster.pid").read_text().split()[0]))
         return {pid for pid in roots.union(*map(descendants, roots)) if not is_gone(pid)}
@@ -74,18 +82,20 @@ class Node:
         """Let the machine lose its power."""
         self.send(signal.SIGKILL)
         until(lambda: not self.pids(), what=f"the machine {self.name} is dead")
-        if self._patroni:
-            self._patroni.wait()
+        for program in self._programs:
+            program.wait()
 
 
 class Cluster:
     """The machines. Each question is put to PostgreSQL itself."""
 
-    def __init__(self, folder: Path, *, is_synchronous: bool) -> None:
+    def __init__(self, folder: Path, *, is_synchronous: bool, with_etcd: bool) -> None:
         self.is_synchronous = is_synchronous
         self.nodes = [Node(f"node{number}", folder) for number in (1, 2, 3)]
         self._password = secrets.token_hex(16)
         for node in self.nodes:
+            if with_etcd:
+                node.etcd = self._etcd(node)
             node.config.write_text(json.dumps(self._config(node)))  # JSON is YAML
             node.config.chmod(0o600)
 
@@ -163,6 +173,27 @@ class Cluster:
         for node in self.nodes:
             node.kill()
 
+    def _etcd(self, node: Node) -> list[str]:
+        assert ETCD is not None
+        members = ",".join(f"{each.name}={_url(each.vote)}" for each in self.nodes)
+        clients, vote = _url(node.clients), _url(node.vote)
+        return [
+            ETCD, "--name", node.name, "--data-dir", str(node.folder / f"{node.name}-etcd"),
+            "--listen-client-urls", clients, "--advertise-client-urls", clients,
+            "--listen-peer-urls", vote, "--initial-advertise-peer-urls", vote, "--initial-cluster", members,
+        ]  # fmt: skip
+
+    def _votes(self, node: Node) -> dict[str, Any]:
+        """Return the part of the configuration about what decides who leads."""
+        if node.etcd:
+            return {"etcd3": {"hosts": [f"127.0.0.1:{each.clients}" for each in self.nodes]}}
+        raft = {
+            "data_dir": str(node.folder / f"{node.name}-raft"), "self_addr": f"127.0.0.1:{node.vote}",
+            "partner_addrs": [f"127.0.0.1:{each.vote}" for each in self.nodes if each is not node],
+            "password": self._password,
+        }  # fmt: skip
+        return {"raft": raft}
+
     def _config(self, node: Node) -> dict[str, Any]:
         folder, user = node.folder, {"username": "postgres", "password": self._password}
         return {
@@ -172,11 +203,7 @@ class Cluster:
                 "listen": f"127.0.0.1:{node.rest}", "connect_address": f"127.0.0.1:{node.rest}",
                 "authentication": user,
             },
-            "raft": {
-                "data_dir": str(folder / f"{node.name}-raft"), "self_addr": f"127.0.0.1:{node.raft}",
-                "partner_addrs": [f"127.0.0.1:{each.raft}" for each in self.nodes if each is not node],
-                "password": self._password,
-            },
+            **self._votes(node),
             "bootstrap": {
                 "dcs": {
                     "ttl": TTL, "loop_wait": LOOP_WAIT, "retry_timeout": RETRY_TIMEOUT,
@@ -203,11 +230,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster_in(folder: Path, *, is_synchronous: bool) -> Iterator[Cluster]:
+def cluster_in(folder: Path, *, is_synchronous: bool, with_etcd: bool) -> Iterator[Cluster]:
     """Run the machines for the block. Their files are deleted, unless the block fails."""
     home = folder / "patroni"
     home.mkdir(parents=True)
-    cluster = Cluster(home, is_synchronous=is_synchronous)
+    cluster = Cluster(home, is_synchronous=is_synchronous, with_etcd=with_etcd)
     try:
         cluster.start()
         yield cluster
@@ -219,6 +246,10 @@ def cluster_in(folder: Path, *, is_synchronous: bool) -> Iterator[Cluster]:
         shutil.rmtree(home)
     finally:
         cluster.stop()
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
 
 
 def _free_port() -> int:

@@ -2,6 +2,11 @@
 
     python3 dev.py failover                     # asynchronous, then synchronous and strict
     python3 dev.py failover --only synchronous --rounds 3
+    python3 dev.py failover --etcd              # with etcd, as most clusters have it
+
+Which server leads is decided by Patroni's own raft, which needs no other program. With --etcd, each machine
+has a member of etcd in its place, which is the program of this name on the PATH (Debian: apt-get install
+etcd-server).
 
 Each round makes every fault once: a switchover; a leader whose machine loses its power; the same after its
 standbys have not received anything for a second; and a leader that is stopped, as a machine that hangs, and
@@ -21,6 +26,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -51,11 +57,11 @@ def main(arguments: list[str]) -> int:
     import django
 
     django.setup()
-    print(_versions(), flush=True)
+    print(_versions(options.etcd), flush=True)
     folder = ROOT / "var" / f"failover-{os.getpid()}"
     is_good = True
     for mode in options.only.split(","):
-        tally = _perform(mode == "synchronous", options.rounds, folder / mode, options.seed)
+        tally = _perform(mode == "synchronous", folder / mode, options)
         is_good &= not (tally.effects_missing or tally.effects_repeated or tally.unfinished)
         is_good &= mode == "asynchronous" or not tally.lost
     if is_good:
@@ -71,21 +77,28 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how many times each fault is made (1)")
     parser.add_argument("--only", default=",".join(MODES), help="one mode, or both, separated by a comma")
     parser.add_argument("--seed", type=int, default=1, help="repeats the random choices of the load (1)")
+    parser.add_argument("--etcd", action="store_true", help="let etcd decide who leads, not Patroni's raft")
     options = parser.parse_args(arguments)
+    if options.etcd and shutil.which("etcd") is None:
+        parser.error("there is no program etcd on the PATH (Debian: apt-get install etcd-server)")
     if unknown := set(options.only.split(",")) - set(MODES):
         parser.error(f"there is no mode {unknown.pop()!r}; the modes are {', '.join(MODES)}")
     return options
 
 
-def _versions() -> str:
+def _versions(with_etcd: bool) -> str:
     from importlib.metadata import version
 
     from example_project.embedded_programs import run
 
-    return f"{run('postgres', '--version').strip()}, Patroni {version('patroni')}"
+    votes = "its own raft"
+    if with_etcd:
+        said = subprocess.run(["etcd", "--version"], capture_output=True, text=True, check=True).stdout
+        votes = f"etcd {said.split()[2]}"
+    return f"{run('postgres', '--version').strip()}, Patroni {version('patroni')} with {votes}"
 
 
-def _perform(is_synchronous: bool, rounds: int, folder: Path, seed: int) -> Tally:
+def _perform(is_synchronous: bool, folder: Path, options: argparse.Namespace) -> Tally:
     """Run one mode on servers of its own, print its figures, and return the counts."""
     from django.core.management import call_command
     from django.db import connections
@@ -97,18 +110,18 @@ def _perform(is_synchronous: bool, rounds: int, folder: Path, seed: int) -> Tall
     from .cluster import cluster_in
 
     with (
-        cluster_in(folder, is_synchronous=is_synchronous) as cluster,
+        cluster_in(folder, is_synchronous=is_synchronous, with_etcd=options.etcd) as cluster,
         at_database(**cluster.address()),
         commands_in(folder, prints_logs=False) as start,
     ):
         call_command("migrate", run_syncdb=True, verbosity=0)
         stage = Stage(
-            start, folder, cluster, choice=random.Random(seed), settings={}, arguments=("--threads", "4"),
-            commands=1, processes=2, rate=RATE, backlog=BACKLOG,
+            start, folder, cluster, choice=random.Random(options.seed), settings={},
+            arguments=("--threads", "4"), commands=1, processes=2, rate=RATE, backlog=BACKLOG,
         )  # fmt: skip
         stage.start_all()
         with _impatient(), stage.load.running():
-            faults = [_fault(stage, act) for act in (switchover, lost, lost_behind, hangs) * rounds]
+            faults = [_fault(stage, act) for act in (switchover, lost, lost_behind, hangs) * options.rounds]
             time.sleep(QUIET)
         connections.close_all()
         with suppress(AssertionError):  # what is left is counted
