@@ -15,9 +15,10 @@ from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags
-from django.db import NotSupportedError, OperationalError, connections
+from django.db import NotSupportedError, OperationalError, ProgrammingError, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max, Model
+from psycopg.errors import InsufficientPrivilege
 
 from .. import conf
 from ..formatting import exact
@@ -101,7 +102,7 @@ def database_problems(alias: str) -> list[CheckMessage]:
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
     history has lost its row. E030: the functions expect their tables in another schema. W004: there are
     functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack rights.
-    E033, W017: a shard has another name, or none.
+    E033, W017: a shard has another name, or none. E035: the role of the connection lacks a right.
     W011: the table of statuses has lost rows. W013: the encoding is not UTF8. E028, W015: row-level security
     hides jobs, or payloads. W019: a partition lacks the policies of tenants.
 
@@ -111,6 +112,20 @@ def database_problems(alias: str) -> list[CheckMessage]:
         return list(_problems(alias))
     except NotSupportedError as problem:
         return [_too_old(alias, problem)]
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        return [lacks_right(alias, error)]
+
+
+def lacks_right(alias: str, error: Exception) -> CheckMessage:
+    """Return the problem that the server has refused something to the role of the connection."""
+    return message(
+        "E035",
+        f"The role of the database {alias!r} lacks a right that workers need: {str(error).strip()}.",
+        "Connect with the role of the workers. If this is that role, run with the owner of the tables: "
+        f"python manage.py pgqueue roles --apply --database {alias} --worker ROLE",
+    )
 
 
 def _problems(alias: str) -> Iterator[CheckMessage]:
@@ -283,8 +298,13 @@ def _sequence(alias: str) -> Iterator[CheckMessage]:
 
 
 def unapplied(alias: str, label: str) -> list[str]:
-    """Return the names of the unapplied migrations of an app."""
-    executor = MigrationExecutor(connections[alias])
+    """Return the names of the unapplied migrations of an app; none if the role may not read them."""
+    try:
+        executor = MigrationExecutor(connections[alias])
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        return []
     targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == label]
     return [each.name for each, _ in executor.migration_plan(targets) if each.app_label == label]
 

@@ -23,6 +23,7 @@ from django.db import Error, connections
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from psycopg.errors import InsufficientPrivilege
 
 from .. import conf
 from ..formatting import age, number
@@ -35,16 +36,18 @@ from ..monitoring.workers import Crew, Vital
 from ..postgres import fetch_rows, sql_of
 from ..postgres.roles import shortened
 from ..postgres.session import Session, connect
+from ..postgres.timeout import within
 from ..tasks.paths import RELAY
 from ..tasks.registry import known_tasks
 from ..tasks.task import Task
-from .database import database_problems, unapplied
+from .database import database_problems, lacks_right, unapplied
 
 ARRIVES_WITHIN = 2.0  # seconds, for a notification
 SLOW_COMMIT = 0.02  # seconds
 COMMITS = 5
 MOST_SKEW = 2.0  # seconds between the clocks of the server and of this machine
 LATE = 60.0  # seconds
+PATIENCE = 10.0  # seconds that one statement of an examination may take
 LONG_DEPLOY = 3600.0  # seconds in which workers may run two versions
 MOST_KEPT = 5_000_000  # rows
 USUAL_TIME = 60.0  # seconds that a task without a timeout may take
@@ -104,8 +107,10 @@ def examine(alias: str) -> list[Examination]:
             return [Examination("installation", str(_TITLES["installation"]), [Complaint(text, fix)])]
         return [*_examinations(alias)]
     except (Error, psycopg.Error) as error:
-        text = str(error).strip()
-        fix = _("Is the server running, and is DATABASES correct?")
+        text, fix = str(error).strip(), _("Is the server running, and is DATABASES correct?")
+        if isinstance(error.__cause__ or error, InsufficientPrivilege):
+            problem = lacks_right(alias, error)
+            text, fix = f"{problem.msg} ({problem.id})", str(problem.hint)
         return [Examination("connection", str(_TITLES["connection"]), [Complaint(text, fix)])]
 
 
@@ -126,8 +131,9 @@ _TITLES = {
 
 
 def _examinations(alias: str) -> Iterator[Examination]:
-    def of(code: str, complaints: Iterator[Complaint], note: str = "") -> Examination:
-        return Examination(code, str(_TITLES[code]), [*complaints], note)
+    def of(code: str, complaints: Iterator[Complaint]) -> Examination:
+        found = within(alias, PATIENCE, lambda: [*complaints])
+        return Examination(code, str(_TITLES[code]), [_no_answer()] if found is None else found)
 
     yield of("installation", _installation(alias))
     yield of("queues", _queues(alias))
@@ -137,12 +143,20 @@ def _examinations(alias: str) -> Iterator[Examination]:
         yield _commit(session)
         yield _clock(session)
     lease = conf.current().lease
-    [row] = fetch_rows(
-        alias, _SQL, {"settings": [*_SETTINGS, *_END_TRANSACTIONS], "lease": lease, "late": LATE}
-    )
-    figures = _Figures(**json.loads(row[0]))
+    parameters = {"settings": [*_SETTINGS, *_END_TRANSACTIONS], "lease": lease, "late": LATE}
+    rows = within(alias, PATIENCE, lambda: fetch_rows(alias, _SQL, parameters))
+    if rows is None:
+        yield of("settings", iter([_no_answer()]))
+        return
+    figures = _Figures(**json.loads(rows[0][0]))
     for code, find in _OF_FIGURES.items():
         yield of(code, find(alias, figures))
+
+
+def _no_answer() -> Complaint:
+    text = _("The server did not answer within %(limit)s.") % {"limit": age(PATIENCE)}
+    fix = _("Look for locks and long transactions: %(command)s")
+    return Complaint(text, fix % {"command": "manage.py pgqueue database"})
 
 
 def _installation(alias: str) -> Iterator[Complaint]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
@@ -20,8 +23,10 @@ from django_pgqueue.monitoring import database
 from django_pgqueue.postgres.session import connect as open_session
 from tests.app.tasks import noop
 from tests.support import schedules
+from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
-from tests.support.sessions import Connect
+from tests.support.jobs import value as value_of
+from tests.support.sessions import Connect, open_raw, start
 
 OF_THE_SERVER = {"autovacuum", "track_counts", "fsync", "full_page_writes"}
 _SETTINGS = doctor._SETTINGS
@@ -99,6 +104,128 @@ def test_what_others_find_is_found(monkeypatch: pytest.MonkeyPatch, connect: Con
         assert text in server
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_ring SET since = clock_timestamp()")
+
+
+# -- locks and rights, found by the command
+
+
+def said(database: str) -> str:
+    """Return what the command prints, and the error with which it ends."""
+    out = StringIO()
+    with pytest.raises(CommandError) as ended:
+        call_command("pgqueue", "doctor", "--database", database, stdout=out)
+    assert ended.value.returncode == 1
+    return f"{out.getvalue()}{ended.value}"
+
+
+@contextmanager
+def a_lock_of_a_worker() -> Iterator[str]:
+    """Held by a role that may only connect. The worker looks alive as long as it is held."""
+    worker = WorkerFactory.create()
+    with roles("stranger") as [name], open_raw() as owner:
+        owner.execute(f"ALTER ROLE \"{name}\" LOGIN PASSWORD 'for-tests'")
+        key = value_of(owner, "SELECT _pgqueue_lock_key('worker', %s)", str(worker.pk))
+        with (
+            alias("theirs", opened=False, USER=name, PASSWORD="for-tests") as theirs,
+            open_raw(theirs) as stranger,
+        ):
+            stranger.execute("SELECT pg_advisory_lock(%s)", [key])
+            yield "default"
+
+
+@contextmanager
+def a_lock_of_the_table(mode: str) -> Iterator[str]:
+    """Held by a transaction for which an enqueue waits. With SHARE, as CREATE INDEX takes it, jobs can be
+    read.
+    """
+    with open_raw() as holder, open_raw() as web, holder.transaction():
+        holder.execute(f"LOCK TABLE pgqueue_job IN {mode} MODE")
+        waiting = start(web, lambda web: web.execute("SELECT pgqueue_enqueue('a.b')")).blocked()
+        yield "default"
+        holder.execute("ROLLBACK")
+        waiting.result()
+
+
+@contextmanager
+def roles_that_lack(right: str) -> Iterator[str]:
+    """Roles of an earlier release, or after a REVOKE."""
+    with roles("enqueuer", "worker") as [enqueuer, worker], open_raw() as owner:
+        arguments = ["--enqueuer", enqueuer, "--worker", worker]
+        call_command("pgqueue", "roles", "--apply", *arguments, stdout=StringIO())
+        try:
+            owner.execute(f'REVOKE {right} FROM "{worker}"')
+            yield "default"
+        finally:
+            call_command("pgqueue", "roles", "--apply", "--drop", *arguments, stdout=StringIO())
+
+
+@contextmanager
+def a_role(statement: str, undo: str = "SELECT") -> Iterator[str]:
+    """An alias whose role has only what the owner grants it."""
+    with roles("viewer") as [name], open_raw() as owner:
+        owner.execute(statement.format(role=name))
+        try:
+            with alias("viewer", OPTIONS={"assume_role": name}) as viewer:
+                yield viewer
+        finally:
+            owner.execute(undo)
+
+
+READS_ALL = 'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{role}"'
+LACKS = "The role of the database 'viewer' lacks a right that workers need: permission denied for table"
+GIVE_RIGHTS = "python manage.py pgqueue roles --apply --database viewer --worker ROLE"
+#: What stages it, and what the command says: the fault, and what helps.
+FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[str]], list[str]]] = {
+    "a lock of a worker": (a_lock_of_a_worker, [
+        "holds a lock of the queue without a right to it",
+        "End these sessions with pg_terminate_backend().",
+    ]),
+    "a lock that writers wait for": (lambda: a_lock_of_the_table("SHARE"), [
+        "- Lock contention: 1 sessions wait for a lock",
+        "End the session that blocks the others (pg_terminate_backend)",
+    ]),
+    "a lock that readers wait for": (lambda: a_lock_of_the_table("ACCESS EXCLUSIVE"), [
+        "Queues and workers: act\n- The server did not answer within 0.3 s.",
+        "Look for locks and long transactions: manage.py pgqueue database",
+        "- Lock contention: ",
+        "End the session that blocks the others (pg_terminate_backend)",
+    ]),
+    "a grant that workers lack": (lambda: roles_that_lack("INSERT ON pgqueue_pause"), [
+        "The roles of manage.py pgqueue roles in the database 'default' do not fit this version: ",
+        "lacks rights to pgqueue_pause.",
+        "python manage.py pgqueue roles --apply --database default",
+    ]),
+    "no grants": (lambda: a_role("SELECT"), [f"{LACKS} pgqueue_", GIVE_RIGHTS]),
+    "a grant to read that is missing": (
+        lambda: a_role(f'{READS_ALL}; REVOKE SELECT ON pgqueue_stat FROM "{{role}}"'),
+        [f"Connection: act\n- {LACKS} pgqueue_stat. (pgqueue.E035)", GIVE_RIGHTS],
+    ),
+    "row-level security": (
+        lambda: a_role(
+            f"{READS_ALL}; ALTER TABLE pgqueue_job_live ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE pgqueue_job_live DISABLE ROW LEVEL SECURITY",
+        ), [
+            "Row-level security hides rows from the role of the database 'viewer'",
+            "it applies to pgqueue_job_live.",
+            "ALTER ROLE ... BYPASSRLS",
+            "ALTER TABLE pgqueue_job_live DISABLE ROW LEVEL SECURITY",
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_locks_and_rights(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    stage, texts = FAULTS[fault]
+    with stage() as name:
+        text = said(name)
+    for each in texts:
+        assert each in text
+
+
+# -- what only the doctor finds
 
 
 @pytest.mark.parametrize("how", ["a call waits", "calls were handed over before"])

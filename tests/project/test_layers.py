@@ -214,7 +214,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
 #: A commit that needs more raises a number here, with its reason in the same line.
 MOST_FILES = 227  # of Python, with migrations; the last eleven for shards, the relay and tenants
-MOST_LINES = 45_450  # with docstrings; the last 40 for counts of metrics that are whole or missing
+MOST_LINES = 45_490  # with docstrings; the last 40 for locks and missing rights that the doctor meets
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 MOST_WORDS_OF_DECISIONS = 7_500  # half of the 15,000 that they had: the decision, why, and the figures
 
