@@ -28,11 +28,15 @@ def set_up(settings: str = "benchmarks.settings") -> None:
     print(f"Python {sys.version.split()[0]}, Django {django.__version__}, {os.cpu_count()} cores, {server}")
 
 
-def run_worker(*options: str, is_silent: bool = False) -> subprocess.Popen[bytes]:
-    """Start a worker command. If it is silent, its warnings are not shown either."""
+def run_worker(*options: str, is_silent: bool = False, database: str = "") -> subprocess.Popen[bytes]:
+    """Start a worker command, for the database that DATABASE_URL names, or for another one.
+
+    If it is silent, its warnings are not shown either.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options],
         cwd=ROOT,
+        env={**os.environ, **({"DATABASE_URL": database} if database else {})},
         stderr=subprocess.DEVNULL if is_silent else None,
     )
 

@@ -1,48 +1,41 @@
 """What tenants cost: ``python -m benchmarks.tenants [ROUNDS [CALLS]]``.
 
 Two databases on one server: one with this version, and one without the column, its index, and what looks for
-a tenant in the functions. The same calls go to both in turn. What counts is the processor time of the
-server's process, and of this one for ``enqueue()`` and ``enqueue_many()``, which commit (Linux; the server
-on this machine): other programs hardly change it. Prints the median time of a call, and the median of the
-ratios of all rounds. Fails if a ratio is above UNUSED where no job has a tenant, or above USED
-where each has one.
+a tenant in the functions. The same calls go to both in turn, and each has a worker, which claims, runs and
+reports the same jobs. What counts is the processor time of the calls, or of the worker, and of the server's
+processes for them (Linux; the server on this machine): other programs hardly change it. Prints the median
+time of a call, or of a thousand jobs, and the median of the ratios of all rounds. Fails if a ratio is above
+UNUSED where no job has a tenant, or above USED where each has one.
 """
 
 from __future__ import annotations
 
+import atexit
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from statistics import median
-from time import process_time_ns
-from typing import Any
+from time import monotonic, process_time_ns, sleep
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
+import psutil
 from django.db import connections
 
-from benchmarks.bench import set_up
+from benchmarks.bench import run_worker, set_up
 from benchmarks.server import connect, drop_database, server_url
+
+if TYPE_CHECKING:
+    from django.db.backends.utils import CursorWrapper
 
 UNUSED, USED = 1.03, 1.10
 OTHER = "pgqueue_no_tenants"
-_MANY = """
-    SELECT ids FROM _pgqueue_enqueue_many(
-        1, array_fill('a.b'::text, '{1000}'), array_fill('[1]'::jsonb, '{1000}'),
-        array_fill('{}'::jsonb, '{1000}'), array_fill('{}'::jsonb, '{1000}'),
-        array_fill('default'::text, '{1000}'), array_fill(0, '{1000}'),
-        array_fill(NULL::timestamptz, '{1000}'), array_fill(NULL::float8, '{1000}'),
-        array_fill(NULL::float8, '{1000}'), array_fill(3, '{1000}'), array_fill(60, '{1000}'),
-        array_fill('rerun'::text, '{1000}'), NULL, NULL, %s::jsonb)
-"""
-_WORKER = "INSERT INTO pgqueue_worker (id, host, pid, queues, slots, version) VALUES (5, '', 1, '{}', 1, '')"
-_RUN = """
-    SELECT count(ended) FROM (
-        SELECT array_agg(id) AS ids, array_agg(lease) AS leases, array_agg('done'::text) AS outcomes
-        FROM pgqueue_claim('{default}', 1000, 5)
-    ) AS claimed,
-        _pgqueue_finish(ids, leases, outcomes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20) AS ended
-"""
+_SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND backend_type = 'client backend'"
+)
 _TENANT = r"\n    IF [^;]*? \? 'tenant'.*?\n    END IF;|\n    ELSIF jsonb_typeof\(tenant\).*?, tenant\);"
 Run = Callable[[str, str | None, int], float]
 
@@ -57,7 +50,7 @@ def main(rounds: int, calls: int) -> None:
     cases: list[tuple[str, Run, int]] = [
         ("enqueue()", one, calls), ("enqueue() with keys", keyed, calls),
         ("enqueue_many() of 1,000", many, max(2, calls // 100)),
-        ("1,000 claimed and finished", run, max(2, calls // 200)),
+        ("1,000 jobs of a worker", run, max(2, calls)),
     ]  # fmt: skip
     over = []
     for name, case, number in cases:
@@ -140,29 +133,59 @@ def many(alias: str, tenant: str | None, number: int) -> float:
 
 
 def run(alias: str, tenant: str | None, number: int) -> float:
-    """Claim and finish jobs a thousand at a time. All of it is rolled back."""
-    with psycopg.connect(**_parameters(alias)) as connection:
-        connection.execute(_WORKER)
-        for _ in range(number):
-            connection.execute(_MANY, ['{"tenant": "acme"}' if tenant else None])
-        file = Path(f"/proc/{connection.info.backend_pid}/schedstat")
-        began = int(file.read_text().split()[0])
-        for _ in range(number):
-            connection.execute(_RUN)
-        spent = int(file.read_text().split()[0]) - began
-        connection.rollback()
-    return spent / 1e3 / number
+    """Let a worker claim, run and report jobs: thousands of them, all of which it finds at once."""
+    from benchmarks.tasks import nothing
+    from django_pgqueue import enqueue_many, pause, resume
+
+    worker = worker_of(alias)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("TRUNCATE pgqueue_job, pgqueue_stat")
+        pause(everything=True, using=alias)
+        task = nothing.using(database=alias, tenant=tenant)
+        enqueue_many(task.bind() for _ in range(1000 * number))
+        before = spent(cursor, worker)
+        resume(everything=True, using=alias)
+        wait_for(cursor, "SELECT count(*) = 0 FROM pgqueue_job_live")
+        used = spent(cursor, worker) - before
+        wait_for(cursor, "SELECT bool_and(status = 'done') FROM pgqueue_job", seconds=1.0)
+    return used * 1e6 / number
+
+
+@cache
+def worker_of(alias: str) -> psutil.Process:
+    """Start the worker of a database. It ends with this program."""
+    url = urlunsplit(urlsplit(server_url())._replace(path=f"/{connections[alias].settings_dict['NAME']}"))
+    worker = run_worker("--processes", "1", database=url)
+    atexit.register(worker.wait)
+    atexit.register(worker.terminate)
+    with connections[alias].cursor() as cursor:
+        wait_for(cursor, "SELECT count(*) = 1 FROM pgqueue_worker")
+    return psutil.Process(worker.pid)
+
+
+def spent(cursor: CursorWrapper, worker: psutil.Process) -> float:
+    """Return the seconds of a processor that a worker and its sessions have used."""
+    cursor.execute(_SESSIONS)
+    sessions = [psutil.Process(pid) for (pid,) in cursor.fetchall()]
+    processes = [worker, *worker.children(recursive=True), *sessions]
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def wait_for(cursor: CursorWrapper, question: str, seconds: float = 60.0) -> None:
+    """Repeat a query until its result is true."""
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        cursor.execute(question)
+        if cursor.fetchone()[0]:
+            return
+        sleep(0.05)
+    raise SystemExit(f"This is not true after {seconds:g} s: {question}")
 
 
 def worked(alias: str) -> int:
     """Return the nanoseconds that the server has worked for this connection."""
     pid = connections[alias].connection.info.backend_pid
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-
-
-def _parameters(alias: str) -> dict[str, Any]:
-    given = connections[alias].get_connection_params()
-    return {name: given[name] for name in ("host", "port", "user", "password", "dbname") if given.get(name)}
 
 
 if __name__ == "__main__":

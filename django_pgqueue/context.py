@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -22,7 +22,18 @@ from .encoding import encode_context
 from .tasks.options import tenant as checked_tenant
 from .telemetry import tracing
 
-__all__ = ["acting_as", "capture", "current_tenant", "for_tenant", "restored", "user_from", "variable"]
+__all__ = [
+    "acting_as",
+    "capture",
+    "current_tenant",
+    "for_tenant",
+    "holding",
+    "restored",
+    "user_from",
+    "variable",
+]
+
+_T = TypeVar("_T")
 
 # A callable, so that a request whose view enqueues nothing reads neither the session nor the user.
 _USER: ContextVar[Callable[[], Any] | None] = ContextVar("django_pgqueue.user", default=None)
@@ -38,26 +49,26 @@ def acting_as(user: Any, /) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def user_from(get_user: Callable[[], Any], /) -> Iterator[None]:
-    """Like `acting_as`, but ask for the user only if a job is enqueued in this block."""
-    token = _USER.set(get_user)
+def holding(variable: ContextVar[_T], value: _T) -> Iterator[None]:
+    """Give a context variable a value in a block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _USER.reset(token)
+        variable.reset(token)
 
 
-@contextmanager
-def for_tenant(tenant: str | None, /) -> Iterator[None]:
+def user_from(get_user: Callable[[], Any], /) -> AbstractContextManager[None]:
+    """Like `acting_as`, but ask for the user only if a job is enqueued in this block."""
+    return holding(_USER, get_user)
+
+
+def for_tenant(tenant: str | None, /) -> AbstractContextManager[None]:
     """Enqueue the jobs of this block for `tenant`; None: for no tenant. Raise InvalidTask for a bad name.
 
     ``task.using(tenant=...)`` takes its place. A job passes its tenant to the jobs that it enqueues.
     """
-    token = _TENANT.set(None if tenant is None else checked_tenant("tenant", tenant))
-    try:
-        yield
-    finally:
-        _TENANT.reset(token)
+    return holding(_TENANT, None if tenant is None else checked_tenant("tenant", tenant))
 
 
 def current_tenant() -> str | None:
@@ -81,9 +92,10 @@ def capture() -> str | None:
     return encode_context(context) if context else None
 
 
-@contextmanager
-def restored(context: Mapping[str, Any]) -> Iterator[None]:
-    """Run a block with the context of a job. The caller gives it a ``contextvars`` context of its own."""
+def restored(context: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Set the context of a job, in a ``contextvars`` context of the caller's own. Return a context manager in
+    which its language is active.
+    """
     if "user" in context:
         user = context["user"]
         _USER.set(lambda: user)
@@ -95,8 +107,7 @@ def restored(context: Mapping[str, Any]) -> Iterator[None]:
         if path in conf.current().context:
             variable(path).set(value)
     language = context.get("language")
-    with translation.override(language, deactivate=True) if language else nullcontext():
-        yield
+    return translation.override(language, deactivate=True) if language else nullcontext()
 
 
 def variable(path: str) -> ContextVar[Any]:

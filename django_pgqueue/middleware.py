@@ -7,14 +7,14 @@ response does not get ``Vary: Cookie``.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
-from .context import user_from
+from .context import holding, user_from
 from .telemetry.tracing import CARRIER
 
 __all__ = ["CurrentUserMiddleware", "TraceContextMiddleware"]
@@ -65,15 +65,10 @@ class TraceContextMiddleware(_Around):
     With OpenTelemetry you do not need it, because the span of the request travels.
     """
 
-    @contextmanager
-    def around(self, request: HttpRequest) -> Iterator[None]:
+    def around(self, request: HttpRequest) -> AbstractContextManager[None]:
         """Accept a valid trace context, as https://www.w3.org/TR/trace-context/ describes it."""
         parent, state = request.headers.get("traceparent", ""), request.headers.get("tracestate", "")
         carrier = {"traceparent": parent} if _TRACEPARENT.fullmatch(parent) and len(parent) <= 200 else None
         if carrier is not None and 0 < len(state) <= 512:
             carrier["tracestate"] = state
-        token = CARRIER.set(carrier)
-        try:
-            yield
-        finally:
-            CARRIER.reset(token)
+        return holding(CARRIER, carrier)

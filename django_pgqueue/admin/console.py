@@ -10,10 +10,10 @@ condition for him or her. Other pages show jobs, too, and some figures are of al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -30,6 +30,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..context import holding
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from ..models.queue import IN_FORCE
 from .display import linked, page_zone, time
@@ -81,16 +82,7 @@ def site_url(site: AdminSite, name: str, *arguments: Any) -> str:
 
 #: The shard of the row that is drawn now, in a list of the rows of several shards.
 ROW_SHARD: ContextVar[str] = ContextVar("row_shard", default="")
-
-
-@contextmanager
-def of_row(alias: str) -> Iterator[None]:
-    """Draw a row of a shard in the block."""
-    before = ROW_SHARD.set(alias)
-    try:
-        yield
-    finally:
-        ROW_SHARD.reset(before)
+of_row = partial(holding, ROW_SHARD)
 
 
 def on_row_shard(url: str) -> str:

@@ -11,10 +11,9 @@ A shard that does not answer costs its own pages only. The connect has the time 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 from django.contrib.admin.utils import unquote
@@ -28,27 +27,19 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from .. import conf
+from ..context import holding
 from ..postgres.ask import Answers, hurried, reason
 from .console import SHARD, console_page, site_url
 
 View: TypeAlias = Callable[..., HttpResponseBase]
 
 _chosen: ContextVar[str] = ContextVar("shard", default="")
+showing = partial(holding, _chosen)
 
 
 def chosen() -> str:
     """Return the shard that is shown now; empty if there are no shards, or if the page shows all."""
     return _chosen.get()
-
-
-@contextmanager
-def showing(alias: str) -> Iterator[None]:
-    """Show a shard in the block."""
-    before = _chosen.set(alias)
-    try:
-        yield
-    finally:
-        _chosen.reset(before)
 
 
 def of_page(admin: Any) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from asgiref.sync import async_to_sync, sync_to_async
 
 from .. import conf
+from ..context import holding
 from ..encoding import encode_arguments, encode_metadata, encode_result
 from ..exceptions import EventTimeout, StepError, duration
 from ..jobs.claim import Claimed
@@ -93,12 +94,8 @@ def fake_job(
         raise TypeError(f"fake_job() has no field {unknown[0]!r}. The fields are {', '.join(_ALLOWED)}.")
     given = {**fields, "asked_to_stop": cancel_requested, "events": events or {}, "parents": parents or {}}
     running = _FakeRunning(None, _claimed({}, given), given)
-    tokens = _FIELDS.set(given), RUNNING.set(running)
-    try:
+    with holding(_FIELDS, given), holding(RUNNING, running):
         yield running.job
-    finally:
-        _FIELDS.reset(tokens[0])
-        RUNNING.reset(tokens[1])
 
 
 class _FakeRunning(RunningJob):

@@ -280,7 +280,7 @@ INTERNAL = {
     "admin": """BatchAdmin JobStatAdmin LimitAdmin PauseAdmin QueueAdmin ScheduleAdmin WorkerAdmin""",
     "alerts": "Kind",
     "backend": "BadParameters",
-    "context": "capture restored user_from variable",
+    "context": "capture holding restored user_from variable",
     "exceptions": "JobControl duration moment",
     "metrics": "MOST PATIENCE logger registry",
     "models": """

@@ -18,7 +18,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ class Surroundings:
         self._is_bare = False
 
     def are_bare(self, running: RunningJob, announcer: Announcer) -> bool:
-        """Return whether a job can do without ``surroundings``, hooks and signals: it uses none of them."""
+        """Return whether a job needs neither ``surroundings`` nor hooks nor signals: only its context."""
         if running.started - self._checked >= 1:
             self._checked = running.started
             self._is_bare = not (
@@ -67,7 +67,7 @@ class Surroundings:
                 or tracing.in_use()
                 or sentry.in_use()
             )
-        return self._is_bare and running.row.context is None and not running.task.capture_logs
+        return self._is_bare and not running.task.capture_logs
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
@@ -82,19 +82,29 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _surrounded(running: RunningJob) -> Iterator[Any]:
-    row = running.row
-    context = encoding.load(row.context) if row.context is not None else {}
-    if not isinstance(context, dict):
-        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
-        context = {}
+    context = context_of(running.row)
     with ExitStack() as stack:
-        scope = stack.enter_context(sentry.job_scope(row))
+        scope = stack.enter_context(sentry.job_scope(running.row))
         stack.enter_context(restored(context))
-        span = stack.enter_context(tracing.processing(row, context.get("trace")))
+        span = stack.enter_context(tracing.processing(running.row, context.get("trace")))
         try:
             yield scope
         finally:
             span.ended(running.error)
+
+
+_shared = lru_cache(maxsize=256)(encoding.load)
+
+
+def context_of(row: Claimed) -> dict[str, Any]:
+    """Return the context of the enqueue of a job, which the caller does not change."""
+    text = row.context or "{}"
+    # Many jobs have the same tenant and user. Values of variables are not shared, as a task may change them.
+    context = encoding.load(text) if '"vars"' in text else _shared(text)
+    if isinstance(context, dict):
+        return context
+    logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
+    return {}
 
 
 def call_within(running: RunningJob, body: Callable[[RunningJob], T]) -> T:

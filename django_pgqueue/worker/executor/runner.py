@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutinefunction
@@ -28,6 +28,7 @@ from psycopg.pq import TransactionStatus
 
 from ... import conf
 from ...conf import around_attempt
+from ...context import restored
 from ...exceptions import TaskTimeout, UnknownTask
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
@@ -36,7 +37,7 @@ from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.call import check_atomic
 from ...tasks.task import Task, find_task
 from ..started_jobs import StartedJobs
-from .calls import Companions, Surroundings, await_task, call_task, call_within, surroundings
+from .calls import Companions, Surroundings, await_task, call_task, call_within, context_of, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+_NO_CONTEXT = nullcontext()
 _SERIALIZATION_TRIES = 5
 _HOOK_RAISED = (
     "and its transaction is committed, but a hook of AROUND_ATTEMPT raised an exception after that."
@@ -189,10 +191,11 @@ class Runner:
         """Call the task, in a context of its own."""
         RUNNING.set(running)
         if not running.task.atomic and self._surroundings.are_bare(running, self._announcer):
-            try:
-                return self.outcomes.succeeded(running, call_task(running))
-            except BaseException as error:
-                return self.outcomes.unsuccessful(running, error)
+            with _NO_CONTEXT if running.row.context is None else restored(context_of(running.row)):
+                try:
+                    return self.outcomes.succeeded(running, call_task(running))
+                except BaseException as error:
+                    return self.outcomes.unsuccessful(running, error)
         with surroundings(running) as running.scope:
             try:
                 self._announcer.started(running)
