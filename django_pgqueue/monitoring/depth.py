@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.utils.translation import gettext as _
 
@@ -32,6 +33,12 @@ def capped(count: int | None, most: int = MOST) -> str:
     if count is None:
         return "?"
     return f"{number(most)}+" if count > most else number(count)
+
+
+def with_more(figures: dict[str, Any], *counts: str) -> dict[str, Any]:
+    """Return the figures; ``more``: the names of these counts of which there are more than ``MOST``."""
+    more = [name for name in counts if (figures[name] or 0) > MOST]
+    return {**figures, **dict.fromkeys(more, MOST), "more": more}
 
 
 _DEPTH_SQL = """

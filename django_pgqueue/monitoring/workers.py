@@ -156,7 +156,7 @@ class Wanted(NamedTuple):
     """How many slots the jobs of a queue want. Its name is empty for schedules that are due."""
 
     queue_name: str
-    ready: int  # up to 10,000; 0 if the queue is paused
+    ready: int  # 0 if the queue is paused, and more than MOST if there are more
     running: int
     run_seconds: float  # how long an attempt of the queue takes
     slots: float

@@ -81,6 +81,17 @@ def test_a_list_reads_little_of_a_long_history(
 
 
 @pytest.mark.usefixtures("history")
+def test_a_task_with_one_running_job_is_found_behind_all_others(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = JobFactory.create(pk=Job.objects.earliest("pk").pk - 1, task_path="shop.tasks.rare", running=True)
+    monkeypatch.setattr(lists, "FIRST_LOOK", 60.0)  # however slow the machine is
+    page = root.get(f"{url('changelist')}?task=shop.tasks.rare")
+    assert [row.pk for row in page.context["cl"].result_list] == [job.pk]
+    assert page.context["cl"].read > 20_000
+
+
+@pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("action", ["retry_jobs", "run_now_jobs", "cancel_jobs"])
 @pytest.mark.parametrize(
     "query",

@@ -103,6 +103,18 @@ def test_every_surface_says_the_same() -> None:
     assert found["pgqueue_wanted_slots", "default", "mail"] == 4.5
 
 
+def test_no_surface_gives_digits_of_more_jobs_than_are_counted() -> None:
+    JobFactory.create(queue_name="other")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_job (task_path, queue_name)"
+            " SELECT 'a.b', 'mail' FROM generate_series(1, 10001)"
+        )
+    for document in (json.loads(run("scale-hint", "--json")), json.loads(get("/").content)):
+        found = {row["queue_name"]: (row["ready"], row["more"]) for row in document["queues"]}
+        assert found == {"mail": (10_000, ["ready"]), "other": (1, [])}
+
+
 # --- What monitoring systems read of several shards
 
 

@@ -19,7 +19,7 @@ from ...formatting import age, date_time, local, number, period, plain, throughp
 from ...models import Limit, Queue
 from ...monitoring import health as monitoring
 from ...monitoring import spans
-from ...monitoring.depth import MOST, STATES, Depth, capped, depths
+from ...monitoring.depth import STATES, Depth, capped, depths, with_more
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
 from ...monitoring.queues import queue_figures
@@ -62,16 +62,10 @@ def rate_of_jobs(per_second: float | None) -> str:
     return throughput(per_second) if per_second else "-"
 
 
-def _with_more(figures: dict[str, Any], *counts: str) -> dict[str, Any]:
-    """Return the figures; ``more``: the names of these counts of which there are more than ``MOST``."""
-    more = [name for name in counts if (figures[name] or 0) > MOST]
-    return {**figures, **dict.fromkeys(more, MOST), "more": more}
-
-
 def _depth_json(depth: Depth, crew: Crew | None, **further: Any) -> dict[str, Any]:
     """Return the figures of a queue, and ``further`` ones of it."""
     workers = crew.serving(depth.queue_name) if crew else 0
-    return _with_more({**asdict(depth), **further}, *STATES, *further) | {"workers": workers}
+    return with_more({**asdict(depth), **further}, *STATES, *further) | {"workers": workers}
 
 
 def _depths(found: list[Depth], crew: Crew, ran: dict[str, float] | None = None) -> Table:
@@ -212,7 +206,7 @@ def _health(options: dict[str, Any]) -> Output:
     columns = asdict(found)
     del columns["per_second"]  # which is not read for this
     answer = "" if found.is_healthy else plain(found.probe_line)
-    document = _with_more({"healthy": found.is_healthy, **columns}, "ready", "held")
+    document = with_more({"healthy": found.is_healthy, **columns}, "ready", "held")
     return Output([found.probe_line], document, answer=answer)
 
 
@@ -279,7 +273,7 @@ def _limits(options: dict[str, Any]) -> Output:
             **_limit_json(each),
             "on_full": each.on_full,
             "running": each.running_now,
-            **_with_more({"waiting": each.waiting_now}, "waiting"),
+            **with_more({"waiting": each.waiting_now}, "waiting"),
             "set_by_hand": each.is_overridden,
             "declared": _limit_json(each, "declared_") if each.is_declared else None,
             "declared_by": each.declared_by,

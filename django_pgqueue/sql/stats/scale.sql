@@ -1,7 +1,7 @@
 -- How many slots the jobs of each queue want: one for each job that runs, and as many as it takes to run the ready ones
 -- within drain_within, by how long attempts of the queue ran in the last hour, or a second if none did. Rounded up,
--- the sum is never 0 while a job is ready or runs. Ready jobs of paused queues want none, and more than 10,000 count
--- as so many. queues: these only; NULL: all.
+-- the sum is never 0 while a job is ready or runs. Ready jobs of paused queues want none. ready: 10,001
+-- stands for more than 10,000. queues: these only; NULL: all.
 --
 -- A schedule that is due wants a slot, in a row whose queue is empty, since no schedule fires without a worker.
 CREATE FUNCTION pgqueue_wanted_slots(
@@ -25,7 +25,7 @@ BEGIN
         SELECT each.queue_name, sum(each.running)::bigint AS running,
             CASE WHEN EXISTS (
                 SELECT FROM pauses WHERE pauses.kind = 'all' OR pauses.name = each.queue_name
-            ) THEN 0 ELSE least(sum(each.ready), 10000)::bigint END AS ready
+            ) THEN 0 ELSE least(sum(each.ready), 10001)::bigint END AS ready
         FROM _pgqueue_depth(10000) AS each
         WHERE queues IS NULL OR each.queue_name = ANY (queues)
         GROUP BY each.queue_name
