@@ -361,6 +361,12 @@ def main(arguments: Sequence[str]) -> None:
     from .plots import draw
 
     for file in arguments:
+        scenarios = json.loads(Path(file).read_text())["scenarios"]
+        if any(len(found) < 2 for each in scenarios for found in each["rounds"].values()):
+            raise SystemExit(
+                f"Nothing was written: {file} has only one round of some scenarios: the machine was slow. "
+                f"Measure for longer: python3 dev.py bench figures --minutes 60 --json {file}"
+            )
         shutil.copyfile(file, FIGURES)
     figures = Figures(json.loads(FIGURES.read_text()))
     for path in PAGES:

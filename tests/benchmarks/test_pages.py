@@ -95,3 +95,13 @@ def test_each_figure_of_a_table_is_measured_by_the_set() -> None:
 def test_every_peer_has_a_name_in_the_tables() -> None:
     assert {name.removesuffix("-best") for name in PEERS} == {*pages.QUEUES}
     assert all(load_scenario(name).name == name for name in FIGURES)
+
+
+def test_figures_of_a_single_round_are_not_written(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    rounds = {"twice": [{"rate": 1.0}, {"rate": 2.0}], "once": [{"rate": 1.0}]}
+    file.write_text(json.dumps({"scenarios": [{"rounds": rounds}]}))
+    before = pages.FIGURES.read_text()
+    with pytest.raises(SystemExit, match="only one round of some scenarios"):
+        pages.main([str(file)])
+    assert pages.FIGURES.read_text() == before
