@@ -25,7 +25,8 @@ from tests.support.figures import fold, note
 from tests.support.sessions import Connect, Connection, start
 from tests.support.waiting import DEADLINE, until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 
 RECEIVED: list[Alert] = []
 GATE = Event()
@@ -126,15 +127,8 @@ def test_failures_are_told_by_group(one: Connection) -> None:
     fold(one)
     kinds = ("new_failure", "job_failed")
     assert told(*kinds) == [], "what was there before the first look"
-    note(
-        one,
-        "f",
-        failed=2,
-        retried=3,
-        task_path="shop.tasks.send",
-        error_class="shop.Down",
-        message="no answer",
-    )
+    down = {"error_class": "shop.Down", "message": "no answer"}
+    note(one, "f", failed=2, retried=3, task_path="shop.tasks.send", **down)
     fold(one)
     error = "shop.Down: no answer (shop.tasks.send)"
     assert told(*kinds) == [
@@ -231,6 +225,7 @@ def test_of_two_supervisors_that_look_at_once_one_reports_that_it_has_ended(conn
     assert _look() == []
 
 
+@committed
 def test_failures_that_are_grouped_at_this_moment_are_told_the_next_time(
     connect: Connect, one: Connection
 ) -> None:
@@ -282,6 +277,7 @@ def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
     assert text.count("cannot be imported") == 2
 
 
+@committed
 @pytest.mark.promise("alert-receivers")
 def test_a_receiver_that_hangs_holds_up_nothing(
     settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -303,6 +299,7 @@ def test_a_receiver_that_hangs_holds_up_nothing(
     assert RaisedAlert.objects.filter(kind="no_worker").exists()
 
 
+@committed
 def test_nobody_looks_if_nobody_listens_and_errors_of_the_database_are_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -323,11 +320,8 @@ def test_nobody_looks_if_nobody_listens_and_errors_of_the_database_are_one_line(
 def test_the_text_of_an_alert_is_one_line_whatever_an_error_says(one: Connection) -> None:
     """A line break in the subject of a mail is refused by Django, and nobody would hear of the failure."""
     look("default")
-    note(
-        one,
-        message="no relation\r\nLINE 1: SELECT\x85\u2028\tx",
-        error_class="shop.Down\nBcc: all@example.com",
-    )
+    message = "no relation\r\nLINE 1: SELECT\x85\u2028\tx"
+    note(one, message=message, error_class="shop.Down\nBcc: all@example.com")
     fold(one)
     texts = [text for *_, text in told("new_failure", "job_failed")]
     assert len(texts) == 2

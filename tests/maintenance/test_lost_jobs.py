@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
-from time import monotonic
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from django_pgqueue import enqueue
 from django_pgqueue.maintenance import recovery
-from django_pgqueue.maintenance.recovery import (
-    TOGETHER,
-    EndedProcess,
-    EndedProcesses,
-    recover,
-    recover_dead,
-)
+from django_pgqueue.maintenance.recovery import TOGETHER, EndedProcess, EndedProcesses, recover, recover_dead
 from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import Session
-from tests.app.tasks import noop
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory, ago
 from tests.support.waiting import until
 from tests.support.workers import fresh
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+pytestmark = pytest.mark.usefixtures("settled_server")
 
 TWICE = "The task must not run twice."
 LIMIT = "Its process has died 3 times while it ran, which is the limit."
@@ -56,7 +47,7 @@ def counts(caplog: pytest.LogCaptureFixture) -> list[str]:
 def dead_worker(settings: Any, **changes: Any) -> None:
     """Worker 7, which has missed its heartbeats since the server was started."""
     settings.PGQUEUE = {"HEARTBEAT": 0.1}
-    WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), **changes)
+    WorkerFactory.create(id=7, heartbeat_at=ago(seconds=0.3), **changes)
 
 
 def ended(*begun: Job, worker: int = 7) -> EndedProcess:
@@ -155,11 +146,9 @@ def test_each_batch_tells_of_its_jobs(
         processes.give_back(session)
         seen.append(len(lines(caplog)))
     assert seen == [1, 2, 3]
-    assert [(record.job_id, record.outcome) for record in lines(caplog)] == [
-        (jobs[0].pk, "failed"),
-        (jobs[1].pk, "crash"),
-        (jobs[2].pk, "failed"),
-    ]
+    told = [(record.job_id, record.outcome) for record in lines(caplog)]
+    ends = ("failed", "crash", "failed")
+    assert told == [(job.pk, end) for job, end in zip(jobs, ends, strict=True)]
 
 
 def test_lines_that_nobody_wants_are_not_made(session: Session, caplog: pytest.LogCaptureFixture) -> None:
@@ -175,38 +164,35 @@ def test_lines_that_nobody_wants_are_not_made(session: Session, caplog: pytest.L
 NOW = 1_000.0
 
 
-def end(worker: int, after: float = 0.0, *, started: float = NOW - 100, **more: Any) -> EndedProcess:
+def end(worker: int, after: float = 0.0, *, started: float = NOW - 100) -> EndedProcess:
     """A process that has ended by itself, with its one job, of the same number."""
-    return EndedProcess(worker, [worker], None, "it ended", started, NOW + after, **more)
+    return EndedProcess(worker, [worker], None, "it ended", started, NOW + after)
 
 
-def alone(*ends: EndedProcess) -> list[bool]:
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        pytest.param([end(1)], [True], id="one"),
+        pytest.param([end(1), end(2)], [False] * 2, id="two at once"),
+        pytest.param([end(1), end(2, TOGETHER)], [False] * 2, id="two within a short time"),
+        pytest.param([end(1), end(2, TOGETHER + 0.1)], [True] * 2, id="two after a longer time"),
+        pytest.param(
+            [replace(end(1), to_blame=[1]), end(3), replace(end(2), to_blame=[])], [True] * 3,
+            id="what was ended by its supervisor says nothing about the others",
+        ),
+        pytest.param(
+            [end(1), end(2, 0.5, started=NOW + 0.1)], [True] * 2,
+            id="one that has just replaced the process before it in its place",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.promise("alone-counts-a-crash", case="one")
+@pytest.mark.promise("together-counts-none", case="two at once")
+def test_which_processes_have_ended_alone(ends: list[EndedProcess], expected: list[bool]) -> None:
     ended = EndedProcesses()
     for each in ends:
         ended.add(each)
-    return [each.alone for each in ends]
-
-
-@pytest.mark.promise("alone-counts-a-crash")
-def test_a_process_that_ends_has_ended_alone() -> None:
-    assert alone(end(1)) == [True]
-
-
-@pytest.mark.parametrize(("later", "expected"), [(0.0, False), (TOGETHER, False), (TOGETHER + 0.1, True)])
-@pytest.mark.promise("together-counts-none")
-def test_two_that_end_within_a_short_time_have_not(later: float, expected: bool) -> None:
-    assert alone(end(1), end(2, later)) == [expected, expected]
-
-
-def test_what_was_ended_by_its_supervisor_says_nothing_about_the_others() -> None:
-    overdue, stopped = end(1), end(2)
-    overdue.to_blame, stopped.to_blame = [1], []
-    assert alone(overdue, end(3), stopped) == [True, True, True]
-
-
-def test_the_process_before_it_in_its_place_is_not_another_one() -> None:
-    """A worker with one process, which ends again just after it was replaced."""
-    assert alone(end(1), end(2, 0.5, started=NOW + 0.1)) == [True, True]
+    assert [each.alone for each in ends] == expected
 
 
 def give_back(ended: EndedProcesses, session: Session) -> None:
@@ -232,6 +218,8 @@ def test_race_a_process_whose_jobs_have_not_gone_back_learns_of_another(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [JobFactory.create(running=True, worker=worker) for worker in (1, 2)]
+    for worker in (1, 2):
+        WorkerFactory.create(id=worker)
     ended = EndedProcesses()
     ended.add(EndedProcess(1, [jobs[0].pk], None, "it ended", 0.0, NOW))
     with monkeypatch.context() as server_is_busy:
@@ -239,24 +227,5 @@ def test_race_a_process_whose_jobs_have_not_gone_back_learns_of_another(
         ended.give_back(session)
     ended.add(EndedProcess(2, [jobs[1].pk], None, "it ended", 0.0, NOW + 0.5))
     give_back(ended, session)
-    assert [fresh(job).crash_count for job in jobs] == [0, 0]
-
-
-def test_two_jobs_that_take_their_processes_down_together_again_and_again_both_fail(session: Session) -> None:
-    """And their innocent neighbors are only counted until the two run isolated."""
-    killers = [enqueue(noop), enqueue(noop)]
-    rounds = 0
-    while any(fresh(job).status == "pending" for job in killers):
-        rounds += 1
-        assert rounds < 10, "they go round in circles"
-        ended, now = EndedProcesses(), monotonic()
-        for worker, job in enumerate(killers, 1):
-            WorkerFactory.create(id=worker)
-            Job.objects.filter(pk=job.pk).update(
-                status="running", attempts=1, worker=worker, lease=10 * rounds + worker
-            )
-            ended.add(EndedProcess(worker, [job.pk], None, "it ended", now - 5, now))
-        give_back(ended, session)
-        assert not Worker.objects.exists()
-    assert [(fresh(job).status, fresh(job).crash_count) for job in killers] == [("failed", 3)] * 2
-    assert rounds == 4
+    assert [(fresh(job).crash_count, fresh(job).lost_in_a_row) for job in jobs] == [(0, 1)] * 2
+    assert not Worker.objects.exists()

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -15,7 +15,8 @@ from django_pgqueue.exceptions import TooManyCrashes, WorkerLost
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.tasks import noop
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory, ago
+from tests.support.jobs import sql
 from tests.support.workers import fresh
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled_server")]
@@ -23,23 +24,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled_server")]
 REASON = "its worker was lost"
 
 
-def value(query: str, *parameters: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters)
-        return cursor.fetchone()[0]
-
-
 def recover(
-    *,
-    begun: list[int] | None = None,
-    to_blame: list[int] | None = None,
-    alone: bool = True,
-    limit: int = 100,
+    *, begun: list[int] | None = None, to_blame: list[int] | None = None, alone: bool = True, limit: int = 100
 ) -> int:
     """Recover worker 7."""
     query = "SELECT jobs FROM _pgqueue_recover('{7}', %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
-    jobs: int = value(query, begun, to_blame, alone, REASON, limit)
-    return jobs
+    return int(sql(query, begun, to_blame, alone, REASON, limit))
 
 
 BEGUN, NOT_BEGUN, UNKNOWN = "had begun", "had not begun", "nobody knows"
@@ -122,12 +112,7 @@ def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> No
 
 def run_again(job: Job) -> None:
     """Worker 7 claims it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET status = 'running', attempts = attempts + 1, worker = 7, lease = 1"
-            " WHERE id = %s",
-            [job.pk],
-        )
+    Job.objects.filter(pk=job.pk).update(status="running", attempts=F("attempts") + 1, worker=7, lease=1)
 
 
 def lose(job: Job) -> tuple[str, int, int]:
@@ -150,8 +135,7 @@ def test_a_job_that_takes_everything_down_in_each_run_fails_one_run_later() -> N
 
 
 @pytest.mark.parametrize(
-    ("outcome", "crashes"),
-    [("snooze", 0), ("retry", 0), ("release", 1), ("unknown", 1)],
+    ("outcome", "crashes"), [("snooze", 0), ("retry", 0), ("release", 1), ("unknown", 1)]
 )
 @pytest.mark.promise("series-ends")
 def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) -> None:
@@ -163,7 +147,7 @@ def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) ->
         "SELECT accepted FROM _pgqueue_finish("
         "'{%s}', '{1}', '{%s}', NULL, NULL, NULL, '{0}', NULL, NULL, NULL, 20)"
     )
-    assert value(finish % (job.pk, outcome)) == [job.pk]
+    assert sql(finish % (job.pk, outcome)) == [job.pk]
     run_again(job)
     assert lose(job)[1] == crashes
 
@@ -206,7 +190,7 @@ def test_a_job_that_took_its_own_process_down(
     changes: dict[str, Any], kind: str, status: str, crashes: int
 ) -> None:
     job = JobFactory.create(**{"running": True, "lease": 5, "crash_count": 1, **changes})
-    assert value(CRASHED_SQL, job.pk, 5, "why", 100, 3, 20) == kind
+    assert sql(CRASHED_SQL, job.pk, 5, "why", 100, 3, 20) == kind
     left = fresh(job)
     assert (left.status, left.crash_count) == (status, crashes)
     if kind == "crash":
@@ -220,26 +204,20 @@ def round_of_recovery(lease: float = 30.0, limit: int = 100, heartbeat: float = 
     """Use a short heartbeat: the server of a test run has just started, so heartbeats must be newer than
     that.
     """
-    with connection.cursor() as cursor:
-        query = "SELECT dead, jobs FROM _pgqueue_recover_dead(%s, %s, 3, %s, 20)"
-        cursor.execute(query, [heartbeat, lease, limit])
-        dead, jobs = cursor.fetchone()
+    query = "SELECT ARRAY[dead, jobs] FROM _pgqueue_recover_dead(%s, %s, 3, %s, 20)"
+    dead, jobs = sql(query, heartbeat, lease, limit)
     return dead, jobs
-
-
-def ago(seconds: float) -> Any:
-    return timezone.now() - timedelta(seconds=seconds)
 
 
 @pytest.mark.promise("live-worker-keeps-jobs")
 def test_a_worker_that_beats_is_alive() -> None:
-    WorkerFactory.create(heartbeat_at=ago(0.1))
+    WorkerFactory.create(heartbeat_at=ago(seconds=0.1))
     assert round_of_recovery() == (0, 0)
 
 
 def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
     job = JobFactory.create(running=True)
-    worker = WorkerFactory.create(id=7, heartbeat_at=ago(0.3), started_jobs=[job.pk])
+    worker = WorkerFactory.create(id=7, heartbeat_at=ago(seconds=0.3), started_jobs=[job.pk])
     assert round_of_recovery() == (1, 1)
     assert (fresh(job).status, fresh(job).crash_count, fresh(job).lost_in_a_row) == ("pending", 0, 1)
     assert not Worker.objects.filter(pk=worker.pk).exists()
@@ -248,14 +226,14 @@ def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
 def test_a_worker_without_started_jobs_may_miss_one_more_heartbeat() -> None:
     """Its supervisor leaves out every second one."""
     for age in (1.05, 1.45):
-        WorkerFactory.create(heartbeat_at=ago(age), started_jobs=[])
+        WorkerFactory.create(heartbeat_at=ago(seconds=age), started_jobs=[])
     # The lease ends in any case.
     assert round_of_recovery(lease=10.0, heartbeat=0.4) == (1, 0)
     assert round_of_recovery(lease=0.25) == (1, 0)
 
 
 def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() -> None:
-    WorkerFactory.create(id=7, heartbeat_at=ago(1), holds_lock=False)
+    WorkerFactory.create(id=7, heartbeat_at=ago(seconds=1), holds_lock=False)
     assert round_of_recovery(lease=10.0) == (0, 0)
     assert round_of_recovery(lease=0.9) == (1, 0)
 
@@ -264,22 +242,20 @@ def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() ->
 def test_a_worker_that_holds_its_lock_is_dead_only_after_the_lease(connect: Any) -> None:
     other = connect(autocommit=True)
     other.execute("SELECT pg_advisory_lock(_pgqueue_lock_key('worker', '7'))")
-    WorkerFactory.create(id=7, heartbeat_at=ago(1))
+    WorkerFactory.create(id=7, heartbeat_at=ago(seconds=1))
     assert round_of_recovery(lease=10.0) == (0, 0)
 
 
 def test_about_a_worker_that_has_not_beaten_since_the_server_started_the_lock_says_nothing() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp() - pg_postmaster_start_time()")
-        (up,) = cursor.fetchone()
-    before_the_start = ago(up.total_seconds() + 10)
+    up = sql("SELECT clock_timestamp() - pg_postmaster_start_time()")
+    before_the_start = ago(seconds=up.total_seconds() + 10)
     WorkerFactory.create(id=7, heartbeat_at=before_the_start)
     # Its lease is counted from the beginning of our own session, which is younger than this.
     assert round_of_recovery(lease=up.total_seconds() + 5) == (0, 0)
 
 
 def test_a_worker_stays_on_the_list_until_its_last_job_is_recovered() -> None:
-    WorkerFactory.create(id=7, heartbeat_at=ago(1), holds_lock=False)
+    WorkerFactory.create(id=7, heartbeat_at=ago(seconds=1), holds_lock=False)
     JobFactory.create_batch(3, running=True)
     assert [round_of_recovery(0.9, limit=2) for _ in range(3)] == [(1, 2), (1, 1), (0, 0)]
 
@@ -288,7 +264,7 @@ def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
     known = JobFactory.create(running=True)
     WorkerFactory.create(id=7)
     stray = JobFactory.create(running=True, worker=8)
-    assert value("SELECT jobs FROM _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 100, 20)") == 1
+    assert sql("SELECT jobs FROM _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 100, 20)") == 1
     assert [fresh(job).status for job in (known, stray)] == ["running", "pending"]
 
 
@@ -296,9 +272,8 @@ def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
 
 
 def seconds_left(job: Job) -> float:
-    deadline = fresh(job).deadline
-    assert deadline is not None
-    return (deadline - timezone.now()).total_seconds()
+    deadline: Any = fresh(job).deadline
+    return float((deadline - timezone.now()).total_seconds())
 
 
 @pytest.mark.promise("extend")
@@ -326,12 +301,12 @@ def test_extending_takes_a_duration(seconds: Any) -> None:
 
 def test_extending_by_plain_sql() -> None:
     job = JobFactory.create(running=True, deadline=timezone.now())
-    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk) == [job.pk]
-    assert value("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk + 1) == []
+    assert sql("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk) == [job.pk]
+    assert sql("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk + 1) == []
     assert seconds_left(job) > 50
 
 
 @pytest.mark.parametrize("duration", ["'-1 second'", "NULL", "'101 years'"])
 def test_extending_by_plain_sql_takes_a_duration(duration: str) -> None:
     with pytest.raises(Exception, match="extend: the duration must be from 0 to 100 years"):
-        value(f"SELECT pgqueue_extend('{{1}}', {duration})")
+        sql(f"SELECT pgqueue_extend('{{1}}', {duration})")

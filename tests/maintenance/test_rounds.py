@@ -30,7 +30,8 @@ from tests.support.jobs import add, value
 from tests.support.sessions import Connect, Connection, start
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.promise("flow-repair")
@@ -335,6 +336,7 @@ def test_a_bloated_index_shrinks_while_jobs_run(session: Session, one: Connectio
     assert rebuild(session, {}) == [], "nothing is left to do"
 
 
+@committed
 @pytest.mark.usefixtures("bloated")
 def test_what_an_interrupted_rebuild_has_left_goes_first(
     session: Session, one: Connection, connect: Connect, caplog: pytest.LogCaptureFixture
