@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +44,29 @@ def gate(name: str) -> threading.Event:
     """Return the event of this name. It is created when it is first used."""
     with _LOCK:
         return GATES.setdefault(name, threading.Event())
+
+
+def runs(*names: str) -> None:
+    """Wait until the jobs run that hold under these names."""
+    for name in names:
+        assert gate(f"{name} runs").wait(DEADLINE), f"{name} does not run"
+
+
+def release(*names: str) -> None:
+    """Let these jobs go on."""
+    for name in names:
+        gate(name).set()
+
+
+@contextmanager
+def held(*names: str, task: Any = None) -> Iterator[Any]:
+    """Enqueue jobs, and wait until they run and hold. They go on at the end of the block, if not before."""
+    jobs = [enqueue(task or hold, name) for name in names]
+    runs(*names)
+    try:
+        yield jobs[0] if len(jobs) == 1 else jobs
+    finally:
+        release(*names)
 
 
 @task

@@ -26,8 +26,10 @@ __all__ = [
     "DEADLINE",
     "RunningWorker",
     "backend_of",
+    "done",
     "fresh",
     "make_producer",
+    "over",
     "ran",
     "run_due",
     "run_here",
@@ -39,6 +41,17 @@ __all__ = [
 def fresh(job: Any) -> Job:
     """Return a job, given as an object or as an id, as it is in the database now."""
     return Job.objects.get(pk=getattr(job, "pk", job))
+
+
+def over(*jobs: Any) -> None:
+    """Wait until the jobs, given as objects or as ids, are over."""
+    until(lambda: all(fresh(job).is_finished for job in jobs), what="all over")
+
+
+def done(*jobs: Any) -> None:
+    """Wait until the jobs are over. All must be done."""
+    over(*jobs)
+    assert {fresh(job).status for job in jobs} == {"done"}
 
 
 def run_here(most: int = 100) -> InlineWorker:
@@ -63,9 +76,9 @@ def make_producer(**options: Any) -> Producer:
     return build_producer(Assignment(WorkerOptions(**options), worker=new_id(), supervisor=new_id()))
 
 
-def run_due(**options: Any) -> Producer:
-    """Run jobs on this thread until no job is due."""
-    producer = make_producer(burst=True, **options)
+def run_due(producer: Producer | None = None, **options: Any) -> Producer:
+    """Run jobs on this thread until no job is due, by a producer with these options or by the given one."""
+    producer = producer or make_producer(burst=True, **options)
     watchdog = Timer(2 * DEADLINE, producer.stop, [0.0])
     watchdog.start()
     try:

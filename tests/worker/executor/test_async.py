@@ -19,7 +19,7 @@ from tests.app import async_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.async_tasks import MEETING
 from tests.app.models import Entry
-from tests.support.workers import DEADLINE, RunningWorker, fresh, run_due, until, working
+from tests.support.workers import DEADLINE, RunningWorker, done, fresh, run_due, until, working
 
 MANY = 200
 
@@ -72,8 +72,8 @@ def test_a_job_that_holds_something_keeps_its_thread(kind: str) -> None:
         cancel(gone)  # a job that waits for a thread does not wait for it any longer
         until(lambda: fresh(gone).status == "cancelled")
         assert fresh(other).status == "running"
-        tasks.gate("go on").set()
-        until(lambda: fresh(other).status == "done")
+        tasks.release("go on")
+        done(other)
         until(lambda: fresh(holds).status in {"done", "retry"})
     found = {"setting": ["kept"], "iterator": ["a", "b", "c"], "closed in a transaction": [True]}
     if kind == "transaction":
@@ -88,10 +88,9 @@ def test_a_job_that_holds_nothing_lends_its_thread_between_two_calls() -> None:
     with working(threads=1, async_slots=2):
         holds = enqueue(async_tasks.keep, "nothing")
         assert tasks.gate("kept").wait(DEADLINE)
-        other = enqueue(tasks.abackend)
-        until(lambda: fresh(other).status == "done")
-        tasks.gate("go on").set()
-        until(lambda: fresh(holds).status == "done")
+        done(enqueue(tasks.abackend))
+        tasks.release("go on")
+        done(holds)
 
 
 @in_a_worker
@@ -141,14 +140,11 @@ def test_the_orm_the_current_job_and_context_variables_belong_to_one_job_and_rea
 
 @in_a_worker
 def test_a_job_that_blocks_its_sync_thread_holds_no_other() -> None:
-    blocked = enqueue(tasks.ablock_thread, "b")
-    with working(threads=2):
-        assert tasks.gate("b runs").wait(tasks.DEADLINE)
-        others = enqueue_many(tasks.anote.bind("other") for _ in range(5)).ids
-        until(lambda: Job.objects.filter(pk__in=others, status="done").count() == 5)
+    with working(threads=2), tasks.held("b", task=tasks.ablock_thread) as blocked:
+        done(*enqueue_many(tasks.anote.bind("other") for _ in range(5)).ids)
         assert fresh(blocked).status == "running"
-        tasks.gate("b").set()
-        until(lambda: fresh(blocked).status == "done")
+        tasks.release("b")
+        done(blocked)
 
 
 # -- the threads that they borrow: who gets one, and when it is given back
@@ -245,18 +241,6 @@ def test_a_job_waits_while_the_only_thread_is_busy_and_others_before_it_come_fir
     with pytest.raises(CancelledError):
         result(gone)
     assert order == ["second", "third"]
-
-
-def test_a_job_that_holds_something_keeps_its_thread_until_it_ends(make: Any, check: Check) -> None:
-    threads = make()
-    first, second = JobThread(threads), JobThread(threads)
-    check.holds = True
-    result(first.submit(str))
-    waits = second.submit(str)
-    assert not waits.done()
-    assert first.thread is not None
-    result(threads.end(first))
-    result(waits)
 
 
 def test_jobs_that_need_not_share_keep_their_threads_without_a_check(make: Any, check: Check) -> None:

@@ -28,6 +28,7 @@ from django_pgqueue.worker.executor.task_signals import Announcer
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.factories import claimed
+from tests.support.jobs import sql
 from tests.support.sessions import Connect, open_raw
 from tests.support.workers import fresh, run_due, until, working
 
@@ -41,9 +42,9 @@ def held(call: BoundTask) -> Iterator[Job]:
     """
     job = enqueue(call)
     with working():
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        tasks.runs("a")
         yield job
-        tasks.gate("a").set()
+        tasks.release("a")
         until(lambda: not (left := Job.objects.filter(pk=job.pk).first()) or left.status != "running")
 
 
@@ -53,16 +54,10 @@ EFFECT = tasks.effect.bind("a", then="wait")
 @pytest.mark.promise("atomic-exactly-once")
 def test_effect_and_finish_have_one_transaction() -> None:
     job = enqueue(tasks.effect, "a")
-    with connection.cursor() as cursor:
-        run_due()
-        cursor.execute("SELECT xmin FROM app_entry")
-        (effect,) = cursor.fetchone()
-        cursor.execute("SELECT xmin FROM pgqueue_job WHERE id = %s", [job.pk])
-        (finish,) = cursor.fetchone()
-    assert effect == finish
+    run_due()
+    assert sql("SELECT xmin FROM app_entry") == sql("SELECT xmin FROM pgqueue_job WHERE id = %s", job.pk)
     done = fresh(job)
-    assert (done.status, done.result, done.attempts) == ("done", "a", 1)
-    assert done.started_at is not None
+    assert (done.status, done.result, done.attempts, done.started_at is None) == ("done", "a", 1, False)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +75,11 @@ def test_what_is_no_success_takes_the_effect_back(then: str, status: str, attemp
 
 @pytest.mark.promise("atomic-after-takeover")
 def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCaptureFixture) -> None:
-    with held(EFFECT) as job, connection.cursor() as cursor:
+    with held(EFFECT) as job:
         # This is what a recovery does. The job now belongs to another worker.
-        cursor.execute(
+        sql(
             "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
-            " run_after = now() + interval '1 hour' WHERE id = %s", [job.pk],
+            " run_after = now() + interval '1 hour' WHERE id = %s", job.pk,
         )  # fmt: skip
     assert "lost its lease" in caplog.text
     assert (fresh(job).status, fresh(job).errors) == ("pending", [])
@@ -107,12 +102,11 @@ def test_a_lost_lease_that_is_claimed_again_costs_no_attempt() -> None:
     logger, handler = logging.getLogger("django_pgqueue"), ClaimAgain()
     logger.addHandler(handler)
     try:
-        with held(EFFECT) as job, connection.cursor() as cursor:
-            cursor.execute("SELECT worker, lease FROM pgqueue_job_live WHERE id = %s", [job.pk])
-            claim = cursor.fetchone()
-            cursor.execute(
+        with held(EFFECT) as job:
+            claim = fresh(job).worker, fresh(job).lease
+            sql(
                 "UPDATE pgqueue_job_live SET status = 'pending', attempts = 0, worker = NULL, lease = NULL,"
-                " run_after = now() + interval '1 hour' WHERE id = %s", [job.pk],
+                " run_after = now() + interval '1 hour' WHERE id = %s", job.pk,
             )  # fmt: skip
     finally:
         logger.removeHandler(handler)
@@ -283,11 +277,7 @@ WORKER = partial(run_due, threads=1)
 
 @pytest.mark.parametrize(
     ("left", "run_them"),
-    [
-        (leaves_a_transaction_open, WORKER),
-        (borrows_a_thread, INLINE),
-        (uses_any_thread, WORKER),
-    ],
+    [(leaves_a_transaction_open, WORKER), (borrows_a_thread, INLINE), (uses_any_thread, WORKER)],
     ids=["sync", "async, inline", "to_thread"],
 )
 @pytest.mark.promise("open-transaction-fails")
@@ -336,9 +326,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.promise("atomic-attempt-back")
 def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    with held(EFFECT) as job, connection.cursor() as cursor:
-        cursor.execute(LOST_SESSIONS)
-        tasks.gate("a").set()
+    with held(EFFECT) as job:
+        sql(LOST_SESSIONS)
+        tasks.release("a")
         until(lambda: fresh(job).status == "done")
     assert (fresh(job).attempts, fresh(job).errors, tasks.SEEN) == (1, [], [1, 1])
     assert Entry.objects.count() == 1
@@ -380,8 +370,7 @@ def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Excepti
     assert decide(running, error) is None, "the session is still there"
     connection.close()
     connection.ensure_connection()
-    outcome = decide(running, error)
-    assert outcome is not None
+    outcome: Any = decide(running, error)
     assert outcome.kind == "release"
 
 

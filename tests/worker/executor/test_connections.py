@@ -31,8 +31,9 @@ from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.databases import alias, database_settings
+from tests.support.jobs import sql
 from tests.support.sessions import open_raw
-from tests.support.workers import DEADLINE, fresh, run_due, until, working
+from tests.support.workers import DEADLINE, fresh, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,11 +75,8 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def terminate(*pids: int) -> None:
     """End sessions, and wait for their end."""
-    with connection.cursor() as cursor:
-        for pid in pids:
-            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-            # One may have ended by itself.
-            assert cursor.fetchone() == (True,) or pid not in django_sessions()
+    for pid in pids:  # one may have ended by itself
+        assert sql("SELECT pg_terminate_backend(%s, 5000)", pid) or pid not in django_sessions()
 
 
 def django_sessions() -> set[int]:
@@ -182,8 +180,7 @@ def test_a_pool_does_not_hand_on_what_a_task_has_put_there() -> None:
 def test_the_project_s_own_set_up_of_a_session_is_no_state_left_by_a_job() -> None:
     def set_up(connection: Any, **kwargs: Any) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SET statement_timeout = 9000")
-            cursor.execute("SET IntervalStyle = 'iso_8601'")
+            cursor.execute("SET statement_timeout = 9000; SET IntervalStyle = 'iso_8601'")
 
     connection_created.connect(set_up)
     try:
@@ -263,7 +260,7 @@ def test_an_idle_thread_closes_its_connection(settings: Any) -> None:
         pids: set[Any] = {until(lambda job=job: fresh(job).result) for job in first}  # type: ignore[misc]
         until(lambda: not pids & django_sessions(), what="the connections are closed")
         second = [enqueue(backend) for backend in BACKENDS]
-        until(lambda: all(fresh(job).is_finished for job in second))
+        over(*second)
     assert [(fresh(job).status, fresh(job).attempts) for job in second] == [("done", 1)] * 2
 
 
@@ -271,24 +268,19 @@ def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch
     """The thread is busy with jobs that use no database, so it is never idle."""
     clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_TIMEOUT from one look to the next
     monkeypatch.setattr(connections_module, "monotonic", lambda: next(clock))
-    first = enqueue(tasks.backend)
-    others = [enqueue(tasks.noop) for _ in range(3)]
-    held = enqueue(tasks.hold, "end")
+    first, *others = enqueue(tasks.backend), *(enqueue(tasks.noop) for _ in range(3))
+    enqueue(tasks.hold, "end")
     with database_settings(CONN_MAX_AGE=None), working(threads=1):
-        assert tasks.gate("end runs").wait(tasks.DEADLINE)
-        until(lambda: all(fresh(job).is_finished for job in [first, *others]))
+        tasks.runs("end")
+        over(first, *others)
         until(lambda: fresh(first).result not in django_sessions(), what="the connection is closed")
-        tasks.gate("end").set()
-        until(lambda: fresh(held).is_finished)
+        tasks.release("end")
 
 
 def test_a_job_that_uses_no_database_opens_no_connection() -> None:
     before = django_sessions()
-    enqueue(tasks.hold, "a")
-    with working():
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+    with working(), tasks.held("a"):
         assert django_sessions() <= before
-        tasks.gate("a").set()
 
 
 def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None:
@@ -335,12 +327,12 @@ def test_a_session_that_ended_between_two_jobs_costs_no_attempt(pooled: bool) ->
     """End the sessions as a restart of the server does, without CONN_HEALTH_CHECKS."""
     with pool(min_size=3, max_size=3) if pooled else kept(False), working(threads=1):
         first = [enqueue(backend) for backend in BACKENDS]
-        until(lambda: all(fresh(job).is_finished for job in first))
+        over(*first)
         if pooled:
             until(lambda: len(django_sessions()) == 3)
         terminate(*django_sessions())
         jobs = [enqueue(backend) for backend in BACKENDS * 3]
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        over(*jobs)
     assert [(job.status, job.attempts, job.errors) for job in map(fresh, jobs)] == [("done", 1, [])] * 6
     assert {fresh(job).result for job in first}.isdisjoint({fresh(job).result for job in jobs})
 
@@ -372,8 +364,7 @@ def test_what_the_server_sends_unasked_is_no_end() -> None:
     other.ensure_connection()
     raw: Any = other.connection
     raw.execute("LISTEN tests")
-    with connection.cursor() as cursor:
-        cursor.execute("NOTIFY tests")
+    sql("NOTIFY tests")
     assert select([raw], [], [], DEADLINE)[0] == [raw]
     assert not connections_module.has_ended(raw)
     assert raw.execute("SELECT 1").fetchone() == (1,)

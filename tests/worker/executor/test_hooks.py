@@ -183,10 +183,7 @@ def test_an_atomic_task_is_done_before_its_hooks_are_left(caplog: pytest.LogCapt
 @committed
 @pytest.mark.parametrize(
     ("names", "tasks"),
-    [
-        (["outer"], [hooks.endure, hooks.aendure]),
-        (["outer", "slow"], [hooks.look]),
-    ],
+    [(["outer"], [hooks.endure, hooks.aendure]), (["outer", "slow"], [hooks.look])],
     ids=["the task takes too long", "a hook leaves no time to the task"],
 )
 def test_a_timeout_leaves_the_hooks(names: list[str], tasks: list[Any]) -> None:

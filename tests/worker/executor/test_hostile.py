@@ -19,7 +19,7 @@ from tests.support.workers import run_due, until, working
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def among_others(calls: Iterable[BoundTask]) -> list[Job | None]:
+def among_others(calls: Iterable[BoundTask]) -> list[Any]:
     """Run calls of tasks on one thread, with other jobs before, between and after them that must succeed.
     Return their jobs as they ended; None for one that is gone.
     """
@@ -66,7 +66,6 @@ def test_whatever_a_task_raises_is_a_failed_attempt(task: Any, settings: Any) ->
     attempts = {kind: 2 if kind == "the same again" else 1 for kind in hostile.ERRORS}
     jobs = among_others(task.using(max_attempts=most).bind(kind) for kind, most in attempts.items())
     for (kind, most), job in zip(attempts.items(), jobs, strict=True):
-        assert job is not None
         assert (job.status, job.attempts, len(job.errors)) == ("failed", most, most), (kind, job.errors)
         for error in job.errors:
             assert len((error["message"] + error["traceback"]).encode()) < 2100, kind
@@ -84,7 +83,6 @@ def test_whatever_a_task_raises_is_a_failed_attempt(task: Any, settings: Any) ->
 def test_whatever_a_task_returns_that_cannot_be_stored_fails_it_at_once() -> None:
     calls = [task.bind(kind) for kind in hostile.RESULTS for task in (hostile.give, hostile.agive)]
     for call, job in zip(calls, among_others(calls), strict=True):
-        assert job is not None
         assert (job.status, job.attempts, job.result) == ("failed", 1, None), (call.args, job.errors)
         if call.args != ("hostile dict",):
             assert job.errors[0]["class"] == "django_pgqueue.exceptions.InvalidJSON", call.args
@@ -139,8 +137,6 @@ def test_an_async_job_that_asks_itself_to_stop_and_ends_at_once() -> None:
     returns, raises = among_others(
         [hostile.acancel_itself.bind("return"), hostile.acancel_itself.bind("raise")]
     )
-    assert returns is not None
-    assert raises is not None
     assert (returns.status in ("done", "cancelled"), raises.status) == (True, "cancelled")
     assert (returns.attempts, raises.attempts) == (1, 1)
 
@@ -150,7 +146,7 @@ def test_jobs_that_enqueue_themselves_for_ever_starve_nobody() -> None:
     for task in breeders:
         enqueue(task, task.func.__name__)
     with working(threads=2) as worker:
-        assert all(tasks.gate(f"{task.func.__name__} runs").wait(tasks.DEADLINE) for task in breeders)
+        tasks.runs(*(task.func.__name__ for task in breeders))
         others = enqueue_many(tasks.add.bind(number) for number in range(20)).ids
         others += enqueue_many(tasks.aid_everywhere.bind() for _ in range(5)).ids
         until(lambda: Job.objects.filter(pk__in=others, status="done").count() == 25)
@@ -160,8 +156,7 @@ def test_jobs_that_enqueue_themselves_for_ever_starve_nobody() -> None:
     assert set(live.values_list("task_path", "status", "attempts")) == {
         (task.module_path, "pending", 0) for task in breeders
     }
-    for task in breeders:
-        tasks.gate(task.func.__name__).set()
+    tasks.release(*(task.func.__name__ for task in breeders))
     run_due()
     assert not live.exists()
 
@@ -170,17 +165,16 @@ def test_language_time_zone_and_context_variables_do_not_leak() -> None:
     activate, aactivate = hostile.activate.bind(), hostile.aactivate.bind()
     look, alook = hostile.context.bind(), hostile.acontext.bind()
     jobs = among_others([look, alook, activate, look, alook, aactivate, look, alook])
-    found = [job.result for job in jobs if job is not None and job.result is not None]
+    found = [job.result for job in jobs if job.result is not None]
     clean = ["en-us", "UTC", 28]
     assert found == [clean, clean + clean] * 3
 
 
 def test_a_thread_that_outlives_its_job_harms_nobody() -> None:
     (job,) = among_others([hostile.leave_thread.bind("t")])
-    assert job is not None
     assert job.status == "done"
-    assert tasks.gate("t runs").wait(tasks.DEADLINE)
-    tasks.gate("t").set()
+    tasks.runs("t")
+    tasks.release("t")
     assert tasks.gate("t ended").wait(tasks.DEADLINE)
     assert tasks.SEEN == [[False, False, True]]
     assert Entry.objects.count() == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.utils import timezone
 
 from django_pgqueue import TaskTimeout, cancel, current_job, enqueue, enqueue_many, extend, task
 from django_pgqueue.jobs.claim import Claimed
@@ -22,7 +22,8 @@ from tests.app import async_tasks
 from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.workers import fresh, run_due, until, working
+from tests.support.jobs import sql
+from tests.support.workers import done, fresh, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,9 +74,8 @@ def test_a_task_that_runs_too_long_is_interrupted_and_its_neighbors_go_on() -> N
     with working(threads=len(ENDS)):
         until(lambda: all(fresh(job).is_finished for name, job in jobs.items() if name != "neighbor"))
         assert fresh(jobs["neighbor"]).status == "running"
-        tasks.gate("n").set()
-        after = enqueue(tasks.add, 1, 2)
-        until(lambda: fresh(after).status == fresh(jobs["neighbor"]).status == "done")
+        tasks.release("n")
+        done(enqueue(tasks.add, 1, 2), jobs["neighbor"])
     for name, (_, *expected) in ENDS.items():
         job = fresh(jobs[name])
         assert [job.status, job.result, job.attempts, len(job.errors)] == expected, name
@@ -96,14 +96,13 @@ def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Timeouts, "_seconds_left", look_afterwards)
     with working():
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        tasks.runs("a")
         assert extend(job, 3600) == 1
         extended.set()
         # The worker reads the row when the deadline that it knows is reached.
         until(lambda: timeout_of(job).until - monotonic() > 1000)
-        tasks.gate("a").set()
-        until(lambda: fresh(job).is_finished)
-    assert fresh(job).status == "done"
+        tasks.release("a")
+        done(job)
 
 
 @task(timeout=3600)
@@ -120,8 +119,7 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
     job = enqueue(extends_at_the_gate)
     with working() as worker:
         assert tasks.gate("extended").wait(tasks.DEADLINE)
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [job.pk])
+        sql("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", job.pk)
         tasks.gate("go").set()
         until(lambda: job.pk not in worker.producer._runner.running)
     assert tasks.SEEN == [True, False]
@@ -134,15 +132,13 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
     rest = enqueue_many(tasks.add.bind(number) for number in range(50)).ids
     with working(threads=1):
         timeout = timeout_of(job)
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        thread = timeout._thread
-        assert thread is not None
+        tasks.runs("a")
+        thread: Any = timeout._thread
         with timeout._lock:  # like the thread that sends the exception
             tasks.gate("a").set()
             until(lambda: sys._current_frames()[thread].f_code is Timeout._leave.__code__)
             timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
-        until(lambda: fresh(job).is_finished)
-        until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50)
+        done(job, *rest)
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
 
 
@@ -160,8 +156,8 @@ def test_race_a_task_extends_itself_when_the_worker_has_decided(monkeypatch: pyt
     monkeypatch.setattr(Timeout, "raise_in_task", extend_meanwhile)
     with working(threads=2):
         until(lambda: decided == {job.pk for job in jobs})
-        tasks.gate("a").set()
-        until(lambda: all(fresh(job).is_finished for job in jobs))
+        tasks.release("a")
+        over(*jobs)
     assert [(fresh(job).status, fresh(job).result) for job in jobs] == [("done", "a")] * 2
 
 
@@ -245,12 +241,7 @@ OTHERS = {"other": tasks.asleep.bind("other"), "other sync": tasks.hold.bind("ot
 
 def ask_quietly(job: Any) -> int:
     """Ask a job to stop without a notification."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET cancel_requested_at = now() WHERE id = %s AND status = 'running'",
-            [job.pk],
-        )
-        return int(cursor.rowcount)
+    return Job.objects.filter(pk=job.pk, status="running").update(cancel_requested_at=timezone.now())
 
 
 @pytest.mark.parametrize(
@@ -263,15 +254,14 @@ def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> N
     jobs = {name: enqueue(call) for name, (call, *_) in ASKED.items()}
     others = {name: enqueue(call) for name, call in OTHERS.items()}
     with working(threads=9):
-        assert all(tasks.gate(f"{name} runs").wait(tasks.DEADLINE) for name in (*ASKED, *OTHERS))
+        tasks.runs(*ASKED, *OTHERS)
         assert [ask(job) for job in jobs.values()] == [1] * len(ASKED)
         assert cancel(jobs["does not look"]) == 0, "it was asked before"
         until(lambda: all(fresh(jobs[name]).is_finished for name in ASKED if name != "does not look"))
         assert {fresh(job).status for job in others.values()} == {"running"}
-        tasks.gate("does not look").set()
-        tasks.gate("other sync").set()
+        tasks.release("does not look", "other sync")
         assert ask(others["other"]) == 1
-        until(lambda: all(fresh(job).is_finished for job in (*jobs.values(), *others.values())))
+        over(*jobs.values(), *others.values())
     for name, (_, status, reason, errors) in ASKED.items():
         job = fresh(jobs[name])
         assert (job.status, job.waiting_reason) == (status, reason), name
@@ -280,20 +270,3 @@ def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> N
     assert fresh(jobs["goes on"]).result == "went on"
     assert Entry.objects.get().key == "cleaned up"
     assert {*tasks.SEEN} == {("sync", True), "async cancelled", "other cancelled"}
-
-
-def test_a_notification_alone_cancels_nothing(settings: Any) -> None:
-    """Every role that may connect can send one. The row decides."""
-    settings.PGQUEUE = {"POLL_INTERVAL": 60}
-    job = enqueue(tasks.asleep, "a")
-    with working() as worker, connection.cursor() as cursor:
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        read = worker.producer._inbox
-        cursor.execute("SELECT pg_notify(_pgqueue_channel(), %s)", [f"cancel {job.pk}"])
-        after = enqueue(tasks.noop)  # its notification comes later
-        until(lambda: fresh(after).status == "done")
-        until(lambda: not read._named_jobs)
-        assert fresh(job).status == "running"
-        assert tasks.SEEN == []
-        assert cancel(job) == 1
-        until(lambda: fresh(job).status == "cancelled")

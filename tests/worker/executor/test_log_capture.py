@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue, retry
 from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.worker.executor.running_job import _HANDLER, LogCapture
 from tests.app import context_tasks as tasks
+from tests.support.jobs import sql
 from tests.support.workers import fresh, ran, run_due, run_here
 
 pytestmark = pytest.mark.django_db
@@ -82,17 +82,16 @@ def test_jobs_of_all_kinds_at_the_same_time_do_not_mix() -> None:
     assert messages(on_loop) == [["on the loop", "in a thread"]]
 
 
-@pytest.mark.parametrize("given", [True, {"default": "INFO"}, {"*": "INFO"}])
-def test_a_queue_asks_for_it_in_the_settings(given: Any, settings: Any) -> None:
+ASKS: list[Any] = [True, {"default": "INFO"}, {"*": "INFO"}]
+ASKS_NOT: list[Any] = [False, "WARNING", {"*": "INFO", "default": False}, {"other": "INFO"}]
+
+
+@pytest.mark.parametrize("given", [*ASKS, *ASKS_NOT])
+def test_whether_a_queue_asks_for_it_in_the_settings(given: Any, settings: Any) -> None:
     settings.PGQUEUE = {"CAPTURE_LOGS": given}
-    assert attempts(ran(tasks.log_by_queue.bind())) == [1]
+    job = ran(tasks.log_by_queue.bind())
+    assert (attempts(job), job.logs is None) == (([1], False) if given in ASKS else ([], True))
     assert ran(tasks.log_never.bind()).logs is None
-
-
-@pytest.mark.parametrize("given", [False, "WARNING", {"*": "INFO", "default": False}, {"other": "INFO"}])
-def test_nothing_asks_for_it(given: Any, settings: Any) -> None:
-    settings.PGQUEUE = {"CAPTURE_LOGS": given}
-    assert ran(tasks.log_by_queue.bind()).logs is None
 
 
 def test_lines_that_do_not_fit_are_left_out_in_the_middle(settings: Any) -> None:
@@ -108,11 +107,9 @@ def test_the_size_is_bounded_whatever_is_logged(message: str, count: int) -> Non
     log = LogCapture(logging.INFO, 1000, 4000)
     for number in range(count):
         log.add(logging.LogRecord("n" * 500, logging.INFO, "", 0, message, (number,), None))
-    kept = log.as_json(1)
-    assert kept is not None
+    kept: Any = log.as_json(1)
     assert len(kept.encode()) < 4000 + 600
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::jsonb", [kept])  # the server accepts it
+    sql("SELECT %s::jsonb", kept)  # the server accepts it
 
 
 def test_a_bad_record_does_not_harm_the_task(monkeypatch: pytest.MonkeyPatch) -> None:

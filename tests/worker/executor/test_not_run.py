@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
 
@@ -19,6 +18,7 @@ from django_pgqueue.models import DeclaredTask, Job
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.factories import ago
+from tests.support.jobs import sql
 from tests.support.workers import fresh, ran, run_here
 
 pytestmark = pytest.mark.django_db
@@ -29,9 +29,7 @@ UNKNOWN = f"{HERE}.not_yet_deployed"
 
 def from_sql(path: str, args: str = "[]", kwargs: str = "{}", **changes: Any) -> int:
     """Enqueue without the checks of Python."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue(%s, %s::jsonb, %s::jsonb)", [path, args, kwargs])
-        pk = int(cursor.fetchone()[0])
+    pk = int(sql("SELECT pgqueue_enqueue(%s, %s::jsonb, %s::jsonb)", path, args, kwargs))
     Job.objects.filter(pk=pk).update(**changes)
     return pk
 
@@ -106,6 +104,9 @@ def test_a_job_with_an_unknown_task_goes_back_with_a_delay_and_a_reason_and_impo
         assert (back.status, back.attempts, back.errors) == ("pending", 0, [])
         assert timedelta(seconds=29) < back.run_after - before < timedelta(seconds=60)
     assert "\n".join(fresh(job).waiting_reason for job in jobs) == wording
+    run_again(task_path=f"{HERE}.noop")
+    ends = {(job.status, job.attempts, job.waiting_reason) for job in map(fresh, jobs)}
+    assert ends == {("done", 1, "")}, "it runs once a worker knows it"
 
 
 @pytest.mark.promise("unknown-task")
@@ -128,14 +129,6 @@ def test_it_fails_when_the_patience_is_over_and_a_retry_waits_again(settings: An
     assert fresh(pk).status == "retry"
     run_again(task_path=f"{HERE}.noop")
     assert fresh(pk).status == "done"
-
-
-def test_it_runs_once_a_worker_knows_it() -> None:
-    pk = from_sql(UNKNOWN)
-    run_here()
-    run_again(task_path=f"{HERE}.noop")
-    done = fresh(pk)
-    assert (done.status, done.attempts, done.waiting_reason) == ("done", 1, "")
 
 
 def test_a_job_that_has_run_before_has_the_whole_patience() -> None:
@@ -191,9 +184,7 @@ def test_a_job_whose_argument_comes_back_with_a_deployment_can_be_retried() -> N
 def test_arguments_that_only_sql_can_store_fail_it_at_once() -> None:
     """Python reads whole numbers with up to 4,300 digits, and it stores no others."""
     number = from_sql(f"{HERE}.add", "[1, 1e5000]")
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pgqueue_enqueue('{HERE}.backend', metadata => '{{\"a\": 1e5000}}')")
-        (other,) = cursor.fetchone()
+    other = sql(f"SELECT pgqueue_enqueue('{HERE}.backend', metadata => '{{\"a\": 1e5000}}')")
     run_here()
     failed = fresh(number)
     assert (failed.status, failed.attempts, failed.args[0]) == ("failed", 1, 1)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import current_job, enqueue, retry
 from django_pgqueue.models import Job, JobProgress
@@ -18,7 +17,8 @@ from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
 from tests.app import step_tasks as tasks
-from tests.support.factories import claimed
+from tests.support.factories import JobFactory, claimed
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, make_producer, ran, run_due, until, working
 
@@ -116,15 +116,9 @@ def test_an_error_names_its_step(bodies: Any, raises: str) -> None:
 
 
 def test_a_lost_worker_leaves_its_step_and_progress_in_the_error() -> None:
-    job = enqueue(tasks.reports)
-    ids = [[job.pk]]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET status = 'running', on_lost = 'fail', worker = 1, lease = 5,"
-            " attempts = 1 WHERE id = ANY (%s)", ids,
-        )  # fmt: skip
-        cursor.execute("SELECT _pgqueue_write_progress(%s, '{5}', '{load}', '{4}', '{NULL}', '{x}')", ids)
-        cursor.execute("SELECT _pgqueue_give_back(%s, '{5}', '{f}', '{t}', '{t}', 'gone', 0, 3, 9)", ids)
+    job = JobFactory.create(running=True, on_lost="fail", lease=5)
+    sql("SELECT _pgqueue_write_progress(%s, '{5}', '{load}', '{4}', '{NULL}', '{x}')", [job.pk])
+    sql("SELECT _pgqueue_give_back(%s, '{5}', '{f}', '{t}', '{t}', 'gone', 0, 3, 9)", [job.pk])
     failed = fresh(job)
     assert (failed.status, failed.errors[0]["step"]) == ("failed", "load")
     assert failed.progress == Progress(4, None, "x")
@@ -201,11 +195,7 @@ def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing(
 def test_progress_whose_row_somebody_has_locked_is_written_later(
     writer: ProgressWriter, connect: Connect
 ) -> None:
-    job = Telling(claimed(enqueue(tasks.reports).pk), writer)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET status = 'running', lease = %s WHERE id = %s", [job.lease, job.id]
-        )
+    job = Telling(claimed(JobFactory.create(running=True, lease=claimed().lease).pk), writer)
     session, other = worker_session("default"), connect()
     job.report(1)
     writer.write(session)

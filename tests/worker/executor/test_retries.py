@@ -13,21 +13,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from django_pgqueue import (
-    BoundTask,
-    CancelJob,
-    EventTimeout,
-    LeaseLost,
-    RetryLater,
-    Snooze,
-    TaskTimeout,
-    current_job,
-    enqueue,
-    retry,
-    send_event,
-    task,
-)
+from django_pgqueue import BoundTask, current_job, enqueue, retry, send_event, task
 from django_pgqueue.compat import TaskResultStatus
+from django_pgqueue.exceptions import CancelJob, EventTimeout, LeaseLost, RetryLater, Snooze, TaskTimeout
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.testing import run_jobs
 from django_pgqueue.worker.executor.errors import error_entry, fingerprint, step_of
@@ -67,6 +55,7 @@ def seconds_left(job: Job, since: datetime | None = None) -> float:
         pytest.param(tasks.retry_later.bind(50), "retry", 1, (50, 50), id="RetryLater"),
         pytest.param(tasks.retry_later.bind(0), "failed", 2, None, id="RetryLater spends attempts"),
         pytest.param(tasks.retry_later.bind(), "retry", 1, (1000, 1000), id="RetryLater asks the backoff"),
+        pytest.param(tasks.snooze.bind(0.0), "pending", 0, None, id="snoozing again and again never fails"),
         pytest.param(tasks.snooze.bind(600), "pending", 0, (600, 600), id="snooze"),
         pytest.param(tasks.snooze.bind(600, absolute=True), "pending", 0, (599, 600), id="snooze until"),
         pytest.param(
@@ -77,7 +66,7 @@ def seconds_left(job: Job, since: datetime | None = None) -> float:
 )
 def test_the_end_of_an_attempt(call: BoundTask, status: str, attempts: int, seconds: Any) -> None:
     before = timezone.now()
-    job = ran(call)
+    job = ran(call, most=5)
     assert (job.status, job.attempts) == (status, attempts)
     assert len(job.errors) == attempts - (status in ("done", "cancelled"))
     if seconds is not None:
@@ -141,11 +130,6 @@ def test_a_callable_backoff_gets_the_failed_attempt() -> None:
     assert (result.worker_ids, result.args) == ([str(worker.worker)], [500])
     assert result.errors[-1].exception_class is ValueError
     assert "called_backoff" in result.errors[-1].traceback
-
-
-def test_snooze_again_and_again_never_fails() -> None:
-    job = ran(tasks.snooze.bind(0.0), most=5)
-    assert (job.status, job.attempts) == ("pending", 0)
 
 
 @pytest.mark.promise("retry")
