@@ -1,4 +1,4 @@
-"""The checks that query the database. The other checks are tested in `test_checks`."""
+"""The checks that query the database. The other checks are tested in `test_tasks`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest_django
 from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import CommandError, call_command
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.test import override_settings
 
 from django_pgqueue.checks import database as database_module
@@ -23,6 +23,7 @@ from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support import databases
 from tests.support.databases import sql_files
+from tests.support.jobs import sql
 from tests.support.wording import text_of
 
 
@@ -54,20 +55,12 @@ def test_a_migrated_database_has_no_problems() -> None:
 
 
 @pytest.mark.django_db
-def test_without_a_named_database_nothing_is_asked(
-    django_assert_num_queries: pytest_django.DjangoAssertNumQueries,
+@pytest.mark.parametrize("given", [{}, {"databases": None}, {"databases": ["somewhere"]}], ids=str)
+def test_only_databases_that_are_named_and_that_jobs_go_to_are_asked(
+    given: dict[str, Any], django_assert_num_queries: pytest_django.DjangoAssertNumQueries
 ) -> None:
     with django_assert_num_queries(0):
-        assert check_database(None) == []
-        assert check_database(None, databases=None) == []
-
-
-@pytest.mark.django_db
-def test_only_databases_that_jobs_go_to_are_asked(
-    django_assert_num_queries: pytest_django.DjangoAssertNumQueries,
-) -> None:
-    with django_assert_num_queries(0):
-        assert check_database(None, databases=["somewhere"]) == []
+        assert check_database(None, **given) == []
 
 
 def test_the_functions_expected_are_those_of_the_files() -> None:
@@ -133,13 +126,13 @@ HARM = {
 def test_what_may_be_wrong_with_a_database(wording: Any) -> None:
     said = []
     for harm, is_mended in HARM.items():
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(harm)
+        with transaction.atomic():
+            sql(harm)
             (message,) = database_problems("default")
             assert message in check_database(None, databases=["default"])
             said.append(f"{harm}\n{text_of([message])}")
             if is_mended:
-                cursor.execute(str(message.hint).removeprefix("Run in SQL: "))
+                sql(str(message.hint).removeprefix("Run in SQL: "))
                 assert database_problems("default") == []
             transaction.set_rollback(True)
     for keep in ({"RETENTION": 259_200}, {"FAILED_RETENTION": timedelta(days=3), "RETENTION": 86_400}):
@@ -150,8 +143,7 @@ def test_what_may_be_wrong_with_a_database(wording: Any) -> None:
 
 @pytest.mark.django_db
 def test_what_does_not_count() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE FUNCTION pgqueues_of_somebody() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    sql("CREATE FUNCTION pgqueues_of_somebody() RETURNS int LANGUAGE sql AS 'SELECT 1'")
     with override_settings(PGQUEUE={"RETENTION": "soon"}):  # left to its own check
         assert database_problems("default") == []
 
@@ -199,26 +191,21 @@ def test_each_table_that_a_migration_fills_is_checked() -> None:
 @pytest.mark.parametrize("table", ["pgqueue_job", "pgqueue_batch", "receipts_receipt"])
 def test_e026_the_sequence_is_behind_the_rows(table: str) -> None:
     Receipt.objects.create(order=Order.objects.create(), email="a@b.c")
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")  # as restores do
-        cursor.execute("SELECT nextval('pgqueue_job_id_seq') + 5")
-        (key,) = cursor.fetchone()
-        values = {
-            "pgqueue_job": "(id, task_path) VALUES (%s, 'a.b')",
-            "pgqueue_batch": "(id) VALUES (%s)",
-            "receipts_receipt": "(job_id, order_id, email) SELECT %s, id, 'a@b.c' FROM receipts_order",
-        }
-        cursor.execute(f"INSERT INTO {table} {values[table]}", [key])
+    sql("SET LOCAL session_replication_role = replica")  # as restores do
+    key = sql("SELECT nextval('pgqueue_job_id_seq') + 5")
+    values = {
+        "pgqueue_job": "(id, task_path) VALUES (%s, 'a.b')",
+        "pgqueue_batch": "(id) VALUES (%s)",
+        "receipts_receipt": "(job_id, order_id, email) SELECT %s, id, 'a@b.c' FROM receipts_order",
+    }
+    sql(f"INSERT INTO {table} {values[table]}", key)
     assert database_problems("default") == []  # it stops no worker
     (message,) = check_database(None, databases=["default"])
     assert message.id == "pgqueue.E026"
     assert f"{table} has the id {key}" in message.msg
-    assert message.hint is not None
-    with connection.cursor() as cursor:
-        cursor.execute(message.hint.removeprefix("Run in SQL: "))
-        assert check_database(None, databases=["default"]) == []
-        cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
-        assert cursor.fetchone() == (key + 1,)
+    sql(str(message.hint).removeprefix("Run in SQL: "))
+    assert check_database(None, databases=["default"]) == []
+    assert sql("SELECT nextval('pgqueue_job_id_seq')") == key + 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -233,11 +220,8 @@ def test_a_database_that_cannot_hold_every_character(wording: Any) -> None:
 
 
 def test_a_database_of_another_kind_is_left_to_its_own_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        connections.settings,
-        "lite",
-        {**connections.settings["default"], "ENGINE": "django.db.backends.sqlite3"},
-    )
+    lite = {**connections.settings["default"], "ENGINE": "django.db.backends.sqlite3"}
+    monkeypatch.setitem(connections.settings, "lite", lite)
     monkeypatch.setattr(database_module, "queue_databases", lambda: {"lite": "a test"})
     try:
         assert check_database(None, databases=["lite"]) == []

@@ -21,10 +21,12 @@ from django_pgqueue.checks.doctor import examine
 from django_pgqueue.maintenance import reindex
 from django_pgqueue.monitoring import database
 from django_pgqueue.postgres.session import connect as open_session
+from tests.admin.helpers import body
 from tests.app.tasks import noop
 from tests.support import schedules
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
+from tests.support.jobs import sql
 from tests.support.jobs import value as value_of
 from tests.support.sessions import Connect, open_raw, start
 
@@ -56,13 +58,11 @@ def configured() -> Iterator[Callable[[str], None]]:
     name = connection.settings_dict["NAME"]
 
     def configure(setting: str) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER DATABASE {name} SET {setting}")
+        sql(f"ALTER DATABASE {name} SET {setting}")
         connection.close()
 
     yield configure
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER DATABASE {name} RESET ALL")
+    sql(f"ALTER DATABASE {name} RESET ALL")
     connection.close()
 
 
@@ -82,11 +82,9 @@ def test_a_queue_that_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_others_find_is_found(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
     """By the system checks, by the health of the queues, and by the parts of the server's state."""
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE FUNCTION pgqueue_of_tomorrow() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    sql("CREATE FUNCTION pgqueue_of_tomorrow() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     assert "pgqueue_of_tomorrow" in found("installation")
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION pgqueue_of_tomorrow()")
+    sql("DROP FUNCTION pgqueue_of_tomorrow()")
     assert "no worker claims jobs\nStart a worker: manage.py runqueueworker" in found("queues")
     WorkerFactory.create(queues=["other"])
     WorkerFactory.create(heartbeat_at=ago(hours=1))
@@ -100,13 +98,11 @@ def test_what_others_find_is_found(monkeypatch: pytest.MonkeyPatch, connect: Con
     connect().execute("SELECT txid_current()")  # and it stays open
     for name, value in {"OLDEST": 0, "MOST_USED": 0, "MOST_DEAD": -1, "SHORTEST_TURN": 0}.items():
         monkeypatch.setattr(database, name, value)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_ring SET since = since - interval '90 days'")
+    sql("UPDATE pgqueue_ring SET since = since - interval '90 days'")
     server = found("server")
     for text in ("Old transactions and held snapshots", "Tables: Vacuum", "Connections:", "History: "):
         assert text in server
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_ring SET since = clock_timestamp()")
+    sql("UPDATE pgqueue_ring SET since = clock_timestamp()")
 
 
 # -- locks and rights, found by the command
@@ -322,9 +318,8 @@ def atomic() -> None:
 
 EIGHT_DAYS = Unique(window=timedelta(days=8))
 IDLE = "idle_in_transaction_session_timeout"
-CUT = (
-    f"The server ends the transaction of an atomic task before its timeout: {IDLE} is 20 s. {__name__}.atomic"
-)
+EARLY = "The server ends the transaction of an atomic task before its timeout"
+CUT = f"{EARLY}: {IDLE} is 20 s. {__name__}.atomic"
 
 
 @pytest.mark.parametrize(
@@ -357,9 +352,7 @@ def test_settings_that_fight_each_other(
 @pytest.mark.parametrize(
     ("pool", "size"), [(True, 4), ({"min_size": 2}, 2), ({"max_size": 7}, 7), ({"max_size": 8}, 0)]
 )
-def test_a_pool_that_is_smaller_than_the_threads(
-    pool: Any, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pool_smaller_than_the_threads(pool: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     WorkerFactory.create(slots=8)
     WorkerFactory.create(slots=64, heartbeat_at=ago(hours=1))
     assert found("settings") == ""
@@ -396,17 +389,14 @@ def test_indexes_and_history_that_have_grown(monkeypatch: pytest.MonkeyPatch, se
     statement = "REINDEX INDEX CONCURRENTLY pgqueue_job_claim"
     assert f'{statement}. Or let workers do it: PGQUEUE["REINDEX"] = True.' in found("indexes")
     settings.PGQUEUE = {"REINDEX": True}
-    assert f"Workers do this within hours, if their role owns the table. In SQL: {statement}" in found(
-        "indexes"
-    )
+    within = "Workers do this within hours, if their role owns the table."
+    assert f"{within} In SQL: {statement}" in found("indexes")
     assert "manage.py pgqueue queues" in found("history")
 
 
 def test_the_page_shows_the_same(admin_client: Client) -> None:
-    page = admin_client.get("/admin/django_pgqueue/jobstat/database/doctor/").content.decode()
+    database = "/admin/django_pgqueue/jobstat/database/"
+    page = body(admin_client, f"{database}doctor/")
     assert "no worker claims jobs" in page
     assert "Start a worker: manage.py runqueueworker" in page
-    assert (
-        "/jobstat/database/doctor/"
-        in admin_client.get("/admin/django_pgqueue/jobstat/database/").content.decode()
-    )
+    assert f"{database}doctor/" in body(admin_client, database)
