@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,9 +88,9 @@ def test_a_held_snapshot(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> N
     holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     holder.execute("SELECT 1")
     found = look("snapshots", statements=True)
-    [held] = [each for each in found.rows if each.pid == holder.info.backend_pid]
-    assert (held.kind, held.state, held.statement) == ("transaction", "idle in transaction", "SELECT 1")
-    assert held.transactions is not None
+    [row] = [each for each in found.rows if each.pid == holder.info.backend_pid]
+    assert (row.kind, row.state, row.statement) == ("transaction", "idle in transaction", "SELECT 1")
+    assert row.transactions is not None
     assert found.finding.startswith("The oldest transaction has been open for ")
     monkeypatch.setattr(parts, "OLDEST", 0)
     assert look("snapshots").state == PartState.ACT
@@ -102,8 +102,8 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
 
     def shown(comment: str) -> str:
         holder.execute(f"SELECT 1 /* {comment} */")
-        [held] = [each for each in look("snapshots", statements=True).rows if each.pid == pid]
-        return str(held.statement)
+        [row] = [each for each in look("snapshots", statements=True).rows if each.pid == pid]
+        return str(row.statement)
 
     begins, card = "x" * 280, "4111-1111-1111-1111"
     assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} {card}"[: parts.CHARACTERS]
@@ -112,16 +112,34 @@ def test_patterns_see_whole_statements(connect: Connect) -> None:
         assert shown(f"{begins * 5} {card}") == "…", "the server itself has cut it"
 
 
+def held(kind: str, state: str, seconds: float | None) -> bool:
+    return is_too_old(SimpleNamespace(kind=kind, state=state, seconds=seconds))
+
+
+def dead_rows(table: str, live: int, dead: int) -> bool:
+    return has_too_many(SimpleNamespace(name=table, live_rows=live, dead_rows=dead))
+
+
+def stands_still(seconds: float, retention: float) -> bool:
+    return parts._ring([(1, seconds, retention)])[0] == PartState.ACT
+
+
 @pytest.mark.parametrize(
-    ("kind", "state", "seconds", "expected"),
+    ("is_over", "given", "expected"),
     [
-        ("transaction", "active", 299, False), ("transaction", "idle in transaction", 301, True),
-        ("transaction", "", None, False), ("prepared", "", 301, True), ("slot", "active", None, False),
-        ("slot", "inactive", None, True),
+        (held, ("transaction", "active", 299), False), (held, ("transaction", "", None), False),
+        (held, ("transaction", "idle in transaction", 301), True), (held, ("prepared", "", 301), True),
+        (held, ("slot", "active", None), False), (held, ("slot", "inactive", None), True),
+        (dead_rows, ("pgqueue_job_live", 1_000_000, 100_000), False),
+        (dead_rows, ("pgqueue_job_live", 1_000_000, 100_001), True),
+        (dead_rows, ("pgqueue_job_kept", 1_000_000, 600_000), False),
+        (dead_rows, ("pgqueue_job_kept", 1_000_000, 600_001), True),
+        (stands_still, (3601, 0), True), (stands_still, (3599, 0), False),
+        (stands_still, (86400, 6 * 86400), False), (stands_still, (2 * 86400 + 1, 6 * 86400), True),
     ],
 )  # fmt: skip
-def test_what_is_too_old(kind: str, state: str, seconds: float | None, expected: bool) -> None:
-    assert is_too_old(SimpleNamespace(kind=kind, state=state, seconds=seconds)) is expected
+def test_the_limit_of_each_part(is_over: Callable[..., bool], given: tuple[Any, ...], expected: bool) -> None:
+    assert is_over(*given) is expected
 
 
 def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
@@ -144,19 +162,6 @@ def test_the_tables(connect: Connect) -> None:
     assert all(name.startswith(("pgqueue_job_past_", "pgqueue_job_kept")) for name in names[1:10])
     assert [table.name for table in found if table.is_current] == ["pgqueue_job_past_1"]
     assert all(table.table_bytes + table.index_bytes > 0 for table in found if table.name in names[:10])
-
-
-@pytest.mark.parametrize(
-    ("name", "live", "dead", "expected"),
-    [
-        ("pgqueue_job_live", 1_000_000, 100_000, False),
-        ("pgqueue_job_live", 1_000_000, 100_001, True),
-        ("pgqueue_job_kept", 1_000_000, 600_000, False),
-        ("pgqueue_job_kept", 1_000_000, 600_001, True),
-    ],
-)
-def test_dead_rows(name: str, live: int, dead: int, expected: bool) -> None:
-    assert has_too_many(SimpleNamespace(name=name, live_rows=live, dead_rows=dead)) is expected
 
 
 def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,15 +213,6 @@ def test_wakeups() -> None:
     assert (found.workers, found.polling_workers) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "retention", "is_late"),
-    [(3601, 0, True), (3599, 0, False), (86400, 6 * 86400, False), (2 * 86400 + 1, 6 * 86400, True)],
-)
-def test_a_ring_that_stands_still(seconds: float, retention: float, is_late: bool) -> None:
-    state, _finding, _rule = parts._ring([(1, seconds, retention)])
-    assert (state == PartState.ACT) is is_late
-
-
 def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> None:
     holder = connect()
     holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -228,16 +224,14 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
     # Another process of the tests may have a replication slot for a moment.
     assert found["snapshots"].state in {PartState.HIDDEN, PartState.ACT}
     assert "Grant pg_read_all_stats to see them." in found["snapshots"].finding
-    [held] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
-    assert (held.seconds, held.is_visible) == (None, False)
+    [row] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
+    assert (row.seconds, row.is_visible) == (None, False)
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
     for code in ("locks", "tables", "sessions", "wakeups", "ring"):
         assert found[code].state == PartState.FINE
 
 
-def test_a_part_that_is_too_slow_does_not_keep_the_others(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_part_does_not_keep_the_others(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
     monkeypatch.setattr(parts, "PATIENCE", 0.1)
     slow = {each.code: each.finding for each in database("default") if each.state == PartState.SLOW}

@@ -118,14 +118,8 @@ def test_each_minute_is_counted_once(one: Connection) -> None:
 
 def test_a_deploy_is_where_a_version_appears(one: Connection) -> None:
     """Not where an old one ends, and not where no worker was there."""
-    for back, versions in {
-        50: ["v7"],
-        40: ["v7", "v8"],
-        35: ["v8"],
-        30: None,
-        20: ["v8"],
-        9: ["v7", "v9"],
-    }.items():
+    ran = {50: ["v7"], 40: ["v7", "v8"], 35: ["v8"], 30: None, 20: ["v8"], 9: ["v7", "v9"]}
+    for back, versions in ran.items():
         counted(one, back, versions=versions)
     points = depth_series("default", HOUR)
     assert deploys(points) == {points[19].start: "v8", points[50].start: "v7, v9"}
@@ -206,11 +200,8 @@ def test_a_queue_that_has_emptied_or_begun_is_known(one: Connection) -> None:
     counted(one, 0, queue="new", ready=5)
     count(one, [5], 8, queue="gone")
     found = flows("default")
-    assert [
-        (name, flow.ready, flow.ready_before, flow.arrived, flow.ended) for name, flow in found.items()
-    ] == [
-        ("", 5, 10, 1, 8), ("gone", 0, 10, 0, 8), ("new", 5, 0, 5, 0),
-    ]  # fmt: skip
+    known = {name: (each.ready, each.ready_before, each.arrived, each.ended) for name, each in found.items()}
+    assert known == {"": (5, 10, 1, 8), "gone": (0, 10, 0, 8), "new": (5, 0, 5, 0)}
 
 
 def test_one_count_and_an_old_one_say_nothing_about_the_flow(one: Connection) -> None:

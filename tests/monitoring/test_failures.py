@@ -49,9 +49,7 @@ def test_each_failed_attempt_is_noted_with_its_report(one: Connection) -> None:
 
 @pytest.mark.parametrize("kind", ["failed", "retry"])
 @pytest.mark.parametrize("error", [None, '{"class": "app.Broken"}', '"text"'])
-def test_a_failure_without_a_fingerprint_has_one_of_its_class_and_task(
-    one: Connection, kind: str, error: str | None
-) -> None:
+def test_a_failure_without_a_fingerprint_gets_one(one: Connection, kind: str, error: str | None) -> None:
     """So it is for workers in other languages, and for lost workers."""
     jobs = running(one, 2)
     for pk in jobs:
@@ -114,14 +112,11 @@ def test_what_is_kept(one: Connection) -> None:
 @pytest.mark.parametrize(
     ("ago", "more", "muted"),
     [
-        ("0", {}, True),
-        ("0", {"version": ""}, True),
-        ("0", {"task_path": "another.task"}, False),
-        ("0", {"version": "v2"}, False),
-        ("-25 hours", {}, False),
+        ("0", {}, True), ("0", {"version": ""}, True), ("0", {"task_path": "another.task"}, False),
+        ("0", {"version": "v2"}, False), ("-25 hours", {}, False),
     ],
     ids=["same", "unknown version", "task", "version", "a day later"],
-)
+)  # fmt: skip
 def test_a_mute_ends_with_a_change(one: Connection, ago: str, more: dict[str, str], muted: bool) -> None:
     note(one, version="v1")
     fold(one)

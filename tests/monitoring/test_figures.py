@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import pause
 from django_pgqueue.models.job import Status
@@ -31,6 +30,7 @@ from django_pgqueue.monitoring.states import StateCount, shared_counts, state_co
 from django_pgqueue.postgres.clock import server_now
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.figures import count, roll_up
+from tests.support.jobs import sql
 from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db
@@ -38,9 +38,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("is_rolled_up", [True, False])
-def test_a_chart_and_a_table_count_everything_once(
-    one: Connection, span: TimeSpan, is_rolled_up: bool
-) -> None:
+def test_charts_and_tables_count_everything_once(one: Connection, span: TimeSpan, is_rolled_up: bool) -> None:
     length = span.length / timedelta(minutes=1)
     back = [0, 5, length / 2, length * 0.9]
     count(one, back, 2)
@@ -58,10 +56,8 @@ def test_a_chart_and_a_table_count_everything_once(
     assert sum(point.done for point in series("default", span, queue="mail")) == 5
     assert sum(point.done for point in series("default", span, task="tests.app.tasks.add")) == 4
     queues = breakdown("default", span, "queue")
-    assert [(row.queue_name, row.task_path, row.done) for row in queues] == [
-        ("default", "", 12),
-        ("mail", "", 5),
-    ]
+    sums = [(row.queue_name, row.task_path, row.done) for row in queues]
+    assert sums == [("default", "", 12), ("mail", "", 5)]
     tasks = breakdown("default", span, "task", queue="default")
     assert [(row.task_path.rpartition(".")[2], row.done) for row in tasks] == [("noop", 8), ("add", 4)]
     assert tasks[0].ran(0.95) == pytest.approx(1.0, abs=0.1)
@@ -138,9 +134,8 @@ def test_the_figures_of_each_queue() -> None:
     JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
     JobStatFactory.create(queue_name="mail", done=5, failed=1, retried=2, minute=ago(minutes=2))
     JobStatFactory.create(queue_name="ran", done=7, minute=ago(hours=3))
-    JobFactory.create(queue_name="failures", failed=True)
-    JobFactory.create(queue_name="failures", failed=True, finished_at=ago(hours=3))
-    JobFactory.create(queue_name="failures", failed=True, finished_at=ago(days=3))
+    for hours in (0, 3, 72):
+        JobFactory.create(queue_name="failures", failed=True, finished_at=ago(hours=hours))
     JobFactory.create(queue_name="failures", done=True, shelf=9)
     QueueFactory.create(name="unused")
     pause(queue="paused")
@@ -186,11 +181,6 @@ def some_jobs() -> None:
     JobFactory.create(failed=True, queue_name="mail")
 
 
-def analyze() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE pgqueue_job")
-
-
 def test_few_jobs_are_counted_exactly() -> None:
     assert state_counts("default") == dict.fromkeys(Status.values, StateCount(0))
     some_jobs()
@@ -219,19 +209,16 @@ def test_a_status_that_is_not_counted_in_time_is_missing(monkeypatch: pytest.Mon
 
 def test_the_settings_of_a_count_end_with_it() -> None:
     state_counts("default")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan')")
-        assert cursor.fetchall() == [("on", "on")]
+    assert (sql("SHOW enable_seqscan"), sql("SHOW enable_bitmapscan")) == ("on", "on")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     states._shared.clear()
     yield
     states._shared.clear()
 
 
-@pytest.mark.usefixtures("_forgotten")
 def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Race: the first count is not complete when the second viewer asks."""
     started, other_asks = threading.Event(), threading.Event()
@@ -271,7 +258,6 @@ def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shared_counts("other") == {"done": StateCount(2)}, "each database has its own"
 
 
-@pytest.mark.usefixtures("_forgotten")
 def test_a_count_is_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(states, "monotonic", lambda: now)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.models import Job
 from django_pgqueue.testing import factories
 from django_pgqueue.testing.factories import ERROR, BatchFactory, QueueFactory, WorkerFactory
 
@@ -19,6 +20,7 @@ __all__ = [
     "WorkerFactory",
     "ago",
     "claimed",
+    "spread",
 ]
 
 
@@ -44,6 +46,15 @@ class ScheduleFactory(factories.ScheduleFactory):
 def ago(**duration: float) -> datetime:
     """Return a time in the past."""
     return datetime.now(UTC) - timedelta(**duration)
+
+
+def spread(count: int) -> None:
+    """Enqueue jobs one after the other on two shards in turns: those with odd ids on `other`."""
+    for number in range(1, count + 1):
+        alias, at = ("default", "other")[number % 2], ago(hours=10 - number)
+        job = JobFactory.build(id=number, queue_name="mail", task_path="shop.tasks.send")
+        Job.objects.using(alias).bulk_create([job])
+        Job.objects.using(alias).filter(pk=number).update(enqueued_at=at, run_after=at)
 
 
 def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any) -> Claimed:

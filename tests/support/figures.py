@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.db import connections
+
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.worker.producer.reporter import STAT_SQL
 
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["classes", "count", "counted", "fold", "forget", "note", "roll_up"]
+__all__ = ["classes", "count", "counted", "failure", "fold", "forget", "note", "roll_up"]
 
 
 def classes(**counts: int) -> list[int]:
@@ -96,3 +98,10 @@ def note(connection: Connection, fingerprint: str = "f", ago: str = "0", **more:
 def fold(connection: Connection, most: int = 1000, limit: int = 1000) -> int:
     """Add the notes to the groups, and return how many there were."""
     return int(value(connection, "SELECT _pgqueue_fold_failures(%s, %s)", most, limit))
+
+
+def failure(fingerprint: str = "f", *, alias: str = "default", **more: Any) -> None:
+    """Note failed attempts on the connection of Django, and add them to the groups."""
+    connections[alias].ensure_connection()
+    note(connections[alias].connection, fingerprint, **more)
+    fold(connections[alias].connection)
