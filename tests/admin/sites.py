@@ -59,6 +59,7 @@ other_site = _site(
     },
 )
 urlpatterns = [path("admin/", admin.site.urls), path("ops/", other_site.urls)]
+other_urls = _urls(other_site)
 
 hiding_site = _site(admin.AdminSite(name="admin"), CLASSES | {Job: OwnJobAdmin})
 hiding_urls = _urls(hiding_site)

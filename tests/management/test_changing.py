@@ -57,8 +57,7 @@ def retrying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "start", "words", "end"),
     [
-        ("retry", {"failed": True}, "1 job runs again.", "pending"),
-        ("retry", {"cancelled": True}, "1 job runs again.", "pending"),
+        *(("retry", {state: True}, "1 job runs again.", "pending") for state in ("failed", "cancelled")),
         ("cancel", {}, "1 job was cancelled, or asked to stop.", "cancelled"),
         ("cancel", {"running": True}, "1 job was cancelled, or asked to stop.", "running"),
         ("run-now", {"scheduled": True}, "1 job is due now.", "pending"),
@@ -104,6 +103,9 @@ def test_chosen_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statuses() == {**dict.fromkeys(meant, "cancelled"), other.pk: "failed"}
 
 
+LIVE = "1 blocked, 1 pending, 1 retry, 1 running"
+
+
 def test_what_each_of_them_chooses_by_itself() -> None:
     worker, batch = WorkerFactory.create(host="app-1", pid=7), BatchFactory.create()
     traits = ("failed", "cancelled", "done", "retrying", "scheduled", "blocked")
@@ -112,9 +114,7 @@ def test_what_each_of_them_chooses_by_itself() -> None:
     for options, counted in {
         ("retry",): "1 failed job would",
         ("retry", "--status", "retry,cancelled"): "2 jobs (1 cancelled, 1 retry) would run again.",
-        (
-            "cancel",
-        ): "4 jobs (1 blocked, 1 pending, 1 retry, 1 running) would be cancelled, or asked to stop.",
+        ("cancel",): f"4 jobs ({LIVE}) would be cancelled, or asked to stop.",
         ("cancel", "--worker", "app-1:7"): "1 running job",
         ("cancel", "--key", "sku"): "1 running job",
         ("run-now",): "2 jobs (1 pending, 1 retry) would be due now.",
@@ -201,9 +201,7 @@ def test_the_second_ctrl_c_interrupts(request: pytest.FixtureRequest) -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_who_watches_sees_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_waits_sees_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(chunks, "FIRST_SIZE", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     JobFactory.create_batch(2, failed=True)
@@ -259,12 +257,8 @@ def test_a_worker_is_asked_by_its_name_or_its_id_to_end(wording: Any) -> None:
     WorkerFactory.create(pk=82, host="app-1", pid=4712)
     WorkerFactory.create(pk=83, host="media", pid=0, supervisor=None)
     said = {}
-    for options, how in (
-        ("", "replace"),
-        (" --stop", "stop"),
-        (" --json", "replace"),
-        (" --stop --quiet", "stop"),
-    ):
+    ways = {"": "replace", " --stop": "stop", " --json": "replace", " --stop --quiet": "stop"}
+    for options, how in ways.items():
         for name in ("app-1:4711", "81"):
             Worker.objects.update(drain="")
             said[name + options] = run("drain-worker", name, *options.split())
@@ -281,9 +275,8 @@ def test_a_schedule_is_paused_resumed_and_enqueued(wording: Any, monkeypatch: py
     assert Schedule.objects.get().is_active
     said["enqueue"] = run("schedules", "enqueue", "nightly")
     assert ScheduleRun.objects.get().outcome == "manual"
-    said["show"] = re.sub(r"in \d.*", "in <while>", run("schedules", "show", "nightly")).partition(
-        "Next runs"
-    )[0]
+    shown = re.sub(r"in \d.*", "in <while>", run("schedules", "show", "nightly"))
+    said["show"] = shown.partition("Next runs")[0]
     job = rf"(?<=ob ){Job.objects.get().pk}\b"
     assert {name: re.sub(job, "<id>", text) for name, text in said.items()} == wording
     for user, author in (("anna", "anna"), (KeyError("uid not found"), "")):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 from prometheus_client import generate_latest
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.metrics import registry
 from django_pgqueue.monitoring.depth import STATES
-from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.plans import LIVE, fill
 from tests.support.sessions import Connection
 
@@ -41,15 +39,14 @@ def _jobs() -> None:
     JobFactory.create_batch(3, **mail, retrying=True)
     JobFactory.create_batch(3, **mail, status="blocked", waiting_reason="at most 1")
     JobFactory.create(**mail, status="blocked", waiting_reason="waits for job 1")
-    worker = WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
-    JobFactory.create(**mail, running=True, worker=worker.pk)
+    JobFactory.create(**mail, running=True, worker=WorkerFactory.create(heartbeat_at=ago(hours=-1)).pk)
     JobFactory.create_batch(2, **mail, failed=True)
-    JobFactory.create(**mail, failed=True, finished_at=timezone.now() - timedelta(days=2))
+    JobFactory.create(**mail, failed=True, finished_at=ago(days=2))
     JobFactory.create_batch(7, **mail, done=True)
     JobFactory.create_batch(6, queue_name="held")
     pause(queue="held")
     for back in range(3):
-        JobStatFactory.create(queue_name="mail", minute=timezone.now() - timedelta(minutes=back), failed=9)
+        JobStatFactory.create(queue_name="mail", minute=ago(minutes=back), failed=9)
 
 
 def of_states(queue: str) -> dict[str, int]:
@@ -104,9 +101,7 @@ def test_a_number_and_its_link_show_the_same_jobs(admin_client: Client, page: st
         assert len(admin_client.get(address).context["cl"].result_list) == number, address
 
 
-def test_beyond_the_limit_no_surface_shows_digits_that_are_not_known(
-    one: Connection, admin_client: Client
-) -> None:
+def test_beyond_the_limit_no_surface_shows_unknown_digits(one: Connection, admin_client: Client) -> None:
     """15,000 more jobs: a list says that there are more, and the metrics count them all."""
     fill(one, LIVE, 15_000, queue_name="'held'", limit_key="'crm/7'", wait_position="n",
          run_after="clock_timestamp() - interval '1 hour'")  # fmt: skip
@@ -128,20 +123,17 @@ def test_beyond_the_limit_no_surface_shows_digits_that_are_not_known(
 
 
 def test_large_counts_have_separators() -> None:
-    JobStatFactory.create(queue_name="mail", minute=timezone.now() - timedelta(minutes=5), failed=3000)
+    JobStatFactory.create(queue_name="mail", minute=ago(minutes=5), failed=3000)
     assert "3,027 jobs failed in the last hour, 0 in the hour before" in run("status")
 
 
 def test_running_jobs_are_counted_by_the_tile_as_by_its_link(admin_client: Client) -> None:
     """A worker may have claimed more short jobs than it has slots, and the jobs of a dead one run, too."""
-    worker = WorkerFactory.create(slots=2, heartbeat_at=timezone.now() + timedelta(hours=1))
+    worker = WorkerFactory.create(slots=2, heartbeat_at=ago(hours=-1))
     JobFactory.create_batch(5, queue_name="mail", running=True, worker=worker.pk)
     JobFactory.create(queue_name="mail", running=True, worker=2**40)
-    [tile] = [
-        each
-        for each in admin_client.get(f"{ADMIN}job/overview/").context["tiles"]
-        if each["label"] == "Running"
-    ]
+    tiles = admin_client.get(f"{ADMIN}job/overview/").context["tiles"]
+    [tile] = [each for each in tiles if each["label"] == "Running"]
     listed = admin_client.get(tile["url"]).context["cl"].result_list
     assert (tile["value"], len(listed)) == ("7", 7)
     assert tile["note"].startswith("3 of ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError
-from django.db import connection, connections
+from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
@@ -32,7 +32,8 @@ from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.app import limit_tasks, unique_tasks
 from tests.support import schedules
 from tests.support.factories import ERROR, BatchFactory, JobFactory, JobStatFactory, WorkerFactory
-from tests.support.figures import classes, fold, note
+from tests.support.figures import classes, failure
+from tests.support.jobs import sql
 from tests.support.wording import lasting
 
 from .test_subcommands import REFERENCE, run
@@ -96,14 +97,11 @@ def busy() -> None:
     set_limit(queue="mail", concurrency=5, rate_limit=RateLimit(100, per=60, burst=10))
     set_limit(everything=True, concurrency=50)
     Limit.objects.create(name="gone", concurrency=1)
-    with connection.cursor() as cursor:  # as workers write it
-        cursor.execute("SELECT _pgqueue_declare_limits(ARRAY['tenant'], ARRAY[1], ARRAY['wait'])")
+    sql("SELECT _pgqueue_declare_limits(ARRAY['tenant'], ARRAY[1], ARRAY['wait'])")  # as workers write it
     set_limit(name="tenant", concurrency=3)
-    raw = connection.connection
-    note(raw, "f00", failed=2, retried=3, error_class="shop.Down", message="no\x1b[2J answer", version="v7",
-         traceback="Traceback\n  File x\nshop.Down", job_id=902)  # fmt: skip
-    note(raw, "f11", queue_name="mail", error_class="", message="", traceback="", job_id=902)
-    fold(raw)
+    failure("f00", failed=2, retried=3, error_class="shop.Down", message="no\x1b[2J answer", version="v7",
+            traceback="Traceback\n  File x\nshop.Down", job_id=902)  # fmt: skip
+    failure("f11", queue_name="mail", error_class="", message="", traceback="", job_id=902)
     nightly = schedules.declare("nightly", priority=5, timezone="Europe/Paris", cron="0 4 * * *")
     schedules.run(nightly, job_id=123)
     schedules.create("busy", every=timedelta(seconds=30), paused_at=timezone.now(), pause_author="ann",
@@ -174,79 +172,23 @@ def test_other_databases(wording: Any) -> None:
 
 
 REFUSED = """
-    why 77
-    why x
-    jobs 5
-    jobs 5 other:6
-    jobs five
-    jobs 5 --status failed
-    jobs --status faild
-    jobs --since soon
-    jobs --worker app-9:1
-    jobs --key a --status done
-    jobs --json --quiet
-    jobs --task visit
-    jobs --queue mial
-    jobs --limit 0
-    jobs --fingerprint ab
-    failures ab
-    retry --fingerprint ab --dry-run
-    jobs --arg order_id
-    jobs --arg =5
-    jobs --arg a..b=5
-    jobs --arg 0=5
-    jobs --arg card.password=x
-    failures f22
-    stats --span 2h
-    cancel
-    cancel 404
-    retry --status running
-    cancel --status failed,pending
-    retry --key sku
-    retry 5 --queue mail
-    retry --worker app-1:7
-    retry --status cancelled
-    run-now --queue mial --yes
-    retry 901
-    cancel 905
-    retry 905
-    pause
-    pause --queue mail --everything
-    pause --everything --until noon
-    pause --everything --until 2020-13-01T00:00
-    pause --everything --for soon
-    resume --queue slow
-    resume --queue 'a b'
-    drain-worker
-    drain-worker app-9:1
-    drain-worker pod:1
-    schedules show nihgtly
-    schedules pause nihgtly
-    schedules resume nihgtly
-    schedules enqueue nihgtly
-    schedules shwo
-    schedules show
-    schedules list nightly
-    schedules enqueue nightly --reason x
-    schedules enqueue nightly --json
-    schedules pause busy
-    schedules resume nightly
-    schedules enqueue key
-    metrics --port 1 --address 203.0.113.1
-    run 5
-    drain app-1:7
-    schedules run nightly
-    purge --queue mail
-    jbos
-    schedules trigger nightly
-    pause --everything --by ann
-    pause --everything --raeson=x
-    stats --by tsak
-    jobs 5 --jsn
-    workers --backend x
-    --jsn
-    workers --zzz 5
-    workers --database nowhere
+    why 77 | why x | jobs 5 | jobs 5 other:6 | jobs five | jobs 5 --status failed | jobs --status faild
+    jobs --since soon | jobs --worker app-9:1 | jobs --key a --status done | jobs --json --quiet
+    jobs --task visit | jobs --queue mial | jobs --limit 0 | jobs --fingerprint ab | failures ab
+    retry --fingerprint ab --dry-run | jobs --arg order_id | jobs --arg =5 | jobs --arg a..b=5
+    jobs --arg 0=5 | jobs --arg card.password=x | failures f22 | stats --span 2h | cancel | cancel 404
+    retry --status running | cancel --status failed,pending | retry --key sku | retry 5 --queue mail
+    retry --worker app-1:7 | retry --status cancelled | run-now --queue mial --yes | retry 901 | cancel 905
+    retry 905 | pause | pause --queue mail --everything | pause --everything --until noon
+    pause --everything --until 2020-13-01T00:00 | pause --everything --for soon | resume --queue slow
+    resume --queue 'a b' | drain-worker | drain-worker app-9:1 | drain-worker pod:1 | schedules show nihgtly
+    schedules pause nihgtly | schedules resume nihgtly | schedules enqueue nihgtly | schedules shwo
+    schedules show | schedules list nightly | schedules enqueue nightly --reason x
+    schedules enqueue nightly --json | schedules pause busy | schedules resume nightly
+    schedules enqueue key | metrics --port 1 --address 203.0.113.1 | run 5 | drain app-1:7
+    schedules run nightly | purge --queue mail | jbos | schedules trigger nightly
+    pause --everything --by ann | pause --everything --raeson=x | stats --by tsak | jobs 5 --jsn
+    workers --backend x | --jsn | workers --zzz 5 | workers --database nowhere
 """
 
 
@@ -257,7 +199,7 @@ def test_what_is_refused_names_the_remedy(busy: None, wording: Any) -> None:
     now = timezone.now()
     for fingerprint in ("abc1", "abd2"):
         FailureGroup.objects.create(fingerprint=fingerprint, sample_job=1, first_seen=now, last_seen=now)
-    lines = [line.strip() for line in REFUSED.strip().splitlines()]
+    lines = [line.strip() for line in re.split(r"[|\n]", REFUSED.strip())]
     assert {line: said(line) for line in lines} == wording
     assert Job.objects.get(pk=902).status == "failed"
 
@@ -292,8 +234,7 @@ def test_the_list_of_jobs_is_read_page_by_page() -> None:
 def test_each_filter_of_jobs() -> None:
     worker = WorkerFactory.create(host="app-1", pid=7)
     batch = BatchFactory.create()
-    long_ago = timezone.now() - timedelta(hours=3)
-    now = timezone.now()
+    long_ago, now = timezone.now() - timedelta(hours=3), timezone.now()
     FailureGroup.objects.create(fingerprint="abc", sample_job=1, first_seen=now, last_seen=now)
     made: dict[str, Any] = {
         "--status=failed": JobFactory.create(failed=True, finished_at=long_ago, enqueued_at=long_ago),
@@ -312,10 +253,8 @@ def test_each_filter_of_jobs() -> None:
     recent = {job.pk for job in made.values() if job.enqueued_at > long_ago}
     assert set(listed("--since", "2h")) == recent
     assert set(listed("--since", long_ago.isoformat())) == {job.pk for job in made.values()}
-    assert set(listed("--status=failed,done,failed")) == {
-        made["--status=failed"].pk,
-        made["--status=done"].pk,
-    }
+    ended = {made["--status=failed"].pk, made["--status=done"].pk}
+    assert set(listed("--status=failed,done,failed")) == ended
 
 
 FOUND_BY_ARGUMENT = {
@@ -328,14 +267,9 @@ FOUND_BY_ARGUMENT = {
 def test_jobs_are_found_by_an_argument() -> None:
     customer = {"id": 5, "tags": ["a", "b"], "token": "t"}
     amounts = {
-        "number": 17,
-        "text": "17",
-        "truth": True,
-        "null": None,
-        "words": "seventeen",
-        "list": [1],
+        "number": 17, "text": "17", "truth": True, "null": None, "words": "seventeen", "list": [1],
         "list as text": "[1]",
-    }
+    }  # fmt: skip
     made = {name: JobFactory.create(kwargs={"amount": value}).pk for name, value in amounts.items()}
     made["nested"] = JobFactory.create(kwargs={"customer": customer}).pk
     for text, name in FOUND_BY_ARGUMENT.items():
@@ -349,9 +283,8 @@ def test_jobs_are_found_by_an_argument() -> None:
 
 
 def test_positional_arguments_have_the_names_of_the_parameters() -> None:
-    mail, noop = (
-        JobFactory.create(task_path=f"tests.app.tasks.{name}", args=[7]).pk for name in ("mail", "noop")
-    )
+    paths = (f"tests.app.tasks.{name}" for name in ("mail", "noop"))
+    mail, noop = (JobFactory.create(task_path=path, args=[7]).pk for path in paths)
     assert listed("--arg", "number=7") == [mail]
     assert listed("--arg", "number=7", "--task", "tests.app.tasks.mail") == [mail]
     assert listed("--arg", "0=7", "--task", "tests.app.tasks.noop") == [noop]
@@ -396,11 +329,8 @@ def test_a_search_that_takes_too_long_says_how_far_it_came(
 
     late_at(3)  # the bounds, two ids, four ids, and then no more
     found = json.loads(run("jobs", "--arg", "n=0", "--json"))
-    assert ([row["id"] for row in found["jobs"]], found["next"], found["timed_out"]) == (
-        [ids[8]],
-        ids[6],
-        True,
-    )
+    assert [row["id"] for row in found["jobs"]] == [ids[8]]
+    assert (found["next"], found["timed_out"]) == (ids[6], True)
     late_at(3)
     rest = f"5 s were not enough to search the jobs below the id {ids[6]}. To go on: --after {ids[6]}"
     assert run("jobs", "--arg", "n=0").splitlines()[-1] == rest
@@ -494,8 +424,7 @@ def test_what_must_not_be_shown_is_redacted() -> None:
         logs=[{"attempt": 1, "lines": [{"at": "", "level": "", "logger": "", "message": "tok_secret"}]}],
         steps=[{"name": "load", "result": {"password": "open sesame"}}], waiting_reason="tok_secret",
     )  # fmt: skip
-    note(connections["default"].connection, "f00", message="tok_secret", traceback="Traceback\n  File x")
-    fold(connections["default"].connection)
+    failure("f00", message="tok_secret", traceback="Traceback\n  File x")
     for line in ("jobs", f"jobs {job.pk}", "failures", "failures f00"):
         for json_too in ([], ["--json"]):
             printed = run(*line.split(), *json_too)
@@ -503,9 +432,8 @@ def test_what_must_not_be_shown_is_redacted() -> None:
             assert "[redacted]" in printed
     # A pattern sees more of an error than a list shows.
     begins = "x" * 290
-    job = JobFactory.create(
-        failed=True, errors=[{**ERROR, "message": f"{begins} 4111-1111-1111-1111 was refused"}]
-    )
+    error = {**ERROR, "message": f"{begins} 4111-1111-1111-1111 was refused"}
+    job = JobFactory.create(failed=True, errors=[error])
     [row, _] = json.loads(run("jobs", "--json"))["jobs"]
     assert row["error"]["message"] == f"{begins} [redacted"
     [whole] = json.loads(run("jobs", str(job.pk), "--json"))["jobs"]

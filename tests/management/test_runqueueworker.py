@@ -11,14 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from queue import Queue
 from time import time
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.contrib import admin
-from django.test import override_settings
-from django.urls import get_script_prefix, path, set_script_prefix
+from django.urls import get_script_prefix, set_script_prefix
 
 from django_pgqueue import task
 from django_pgqueue.management import _reload
@@ -73,51 +72,40 @@ def test_what_runs_where_and_where_to_look(
 
 def test_the_shards_and_their_processes(monkeypatch: pytest.MonkeyPatch, wording: Any) -> None:
     monkeypatch.setattr(runqueueworker, "declared_tasks", lambda: [here])
-    shards = [
-        WorkerOptions(alias="default"),
-        WorkerOptions(alias="s1", processes=3),
-        WorkerOptions(alias="s2"),
-    ]
+    shards = [WorkerOptions(), WorkerOptions(alias="s1", processes=3), WorkerOptions(alias="s2")]
     assert banner_of(shards, {"default": SERVER, "s2": SERVER._replace(version=180_004)}) == wording
 
 
-def test_each_admin_site_that_shows_the_database() -> None:
-    with override_settings(ROOT_URLCONF="tests.admin.sites"):
-        assert admin_urls("other") == ["/ops/django_pgqueue/job/overview/"]
-        assert admin_urls("default") == ["/admin/django_pgqueue/job/overview/"]
+HERE = "/admin/django_pgqueue/job/overview/"
+SITES: dict[str, tuple[Any, str, list[str], list[str]]] = {
+    # the URLs, the path under which the project is served, and the addresses for the databases
+    "each site that shows the database": (sites, "/", [HERE], ["/ops/django_pgqueue/job/overview/"]),
+    "below the path of the project": (sites, "/intranet/", [f"/intranet{HERE}"],
+                                      ["/intranet/ops/django_pgqueue/job/overview/"]),
+    # The name of Django's own site, "admin", finds the pages of any other one.
+    "a site without pages does not lead to another one": (sites.other_urls, "/", [], [HERE]),
+}  # fmt: skip
 
 
-def test_the_path_under_which_the_project_is_served_is_part_of_the_address() -> None:
+@pytest.mark.parametrize("case", SITES)
+def test_the_addresses_of_the_admin(case: str, settings: Any) -> None:
+    settings.ROOT_URLCONF, prefix, default, other = SITES[case]
     before = get_script_prefix()
-    set_script_prefix("/intranet/")
+    set_script_prefix(prefix)
     try:
-        assert admin_urls("default") == ["/intranet/admin/django_pgqueue/job/overview/"]
+        assert (admin_urls("default"), admin_urls("other")) == (default, other)
     finally:
         set_script_prefix(before)
 
 
-def test_a_site_without_pages_does_not_lead_to_another_one() -> None:
-    """The name of Django's own site, "admin", finds the pages of any other one."""
-    urls = ModuleType("tests.only_ops")
-    urls.urlpatterns = [path("ops/", sites.other_site.urls)]  # type: ignore[attr-defined]
-    sys.modules[urls.__name__] = urls
-    try:
-        with override_settings(ROOT_URLCONF=urls.__name__):
-            assert admin_urls("default") == []
-            assert admin_urls("other") == ["/ops/django_pgqueue/job/overview/"]
-    finally:
-        del sys.modules[urls.__name__]
-
-
-@pytest.mark.parametrize("urlconf", ["tests.processes", "tests.no_such_module"])
-def test_without_an_admin_in_the_urls_the_line_is_left_out(urlconf: str) -> None:
-    with override_settings(ROOT_URLCONF=urlconf):
-        assert "Admin:" not in shown()
-
-
-def test_without_the_admin_app_the_line_is_left_out(settings: Any) -> None:
-    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"]
-    assert admin.site.is_registered(Job)
+@pytest.mark.parametrize("lacks", ["the URLs", "a module of URLs", "the app"])
+def test_without_an_admin_the_line_is_left_out(lacks: str, settings: Any) -> None:
+    assert "Admin:" in shown()
+    if lacks == "the app":
+        settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"]
+        assert admin.site.is_registered(Job)
+    else:
+        settings.ROOT_URLCONF = {"the URLs": "tests.processes"}.get(lacks, "tests.no_such_module")
     assert "Admin:" not in shown()
 
 
@@ -169,9 +157,7 @@ def test_the_files_of_the_apps_count_also_where_nothing_has_imported_them() -> N
     assert not any("node_modules" in path.parts for path in found)
 
 
-def test_packages_are_walked_and_other_folders_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_are_walked_and_no_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.py", "inner/__init__.py", "inner/b.py", "node_modules/c.py", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -206,7 +192,7 @@ def test_a_change_is_told_from_another_thread(monkeypatch: pytest.MonkeyPatch, t
     assert told.get(timeout=10) == tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
     before = [signal.getsignal(number) for number in HANDLED]
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, where it stays ignored
@@ -252,11 +238,8 @@ while True:  # a signal that comes just before signal.pause() would not end it
 """
 
 
-@pytest.mark.usefixtures("_handlers")
 @pytest.mark.parametrize("code", [0, USAGE])
-def test_another_child_follows_until_one_has_ended_for_good(
-    monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_child_follows_until_one_has_ended_for_good(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     children = Children(
         f"raise SystemExit({RELOAD})", f"raise SystemExit({RELOAD})", f"raise SystemExit({code})"
     )
@@ -265,34 +248,26 @@ def test_another_child_follows_until_one_has_ended_for_good(
     assert children.looks == 0
 
 
-@pytest.mark.usefixtures("_handlers")
 @pytest.mark.parametrize(
     ("program", "code"), [("a syntax error", 1), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_after_an_error_it_waits_for_a_change(
-    monkeypatch: pytest.MonkeyPatch, program: str, code: int
-) -> None:
+def test_after_errors_it_waits_for_a_change(monkeypatch: pytest.MonkeyPatch, program: str, code: int) -> None:
     children = Children(program, "raise SystemExit(0)")
     assert children.run(monkeypatch) == 0
     assert children.said == [f"The command ended with exit code {code}. It starts again when a file changes."]
     assert children.looks == 3
 
 
-@pytest.mark.usefixtures("_handlers")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP"])
+@pytest.mark.parametrize(
+    ("name", "ends", "code"), [*((each.name, 7, 7) for each in HANDLED), ("SIGINT", RELOAD, 0)]
+)
 def test_a_signal_is_handed_on_and_the_exit_code_comes_back(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, name: str, ends: int, code: int
 ) -> None:
-    assert Children(HEARS.format(name, 7)).run(monkeypatch) == 7
+    """Race: the child ends because of a change, and the user has pressed Ctrl-C meanwhile. That is a stop."""
+    assert Children(HEARS.format(name, ends)).run(monkeypatch) == code
 
 
-@pytest.mark.usefixtures("_handlers")
-def test_a_stop_while_it_reloads_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Race: the child ends because of a change, and the user has pressed Ctrl-C meanwhile."""
-    assert Children(HEARS.format("SIGINT", RELOAD)).run(monkeypatch) == 0
-
-
-@pytest.mark.usefixtures("_handlers")
 def test_a_stop_while_it_waits_for_a_change_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     children = Children("raise SystemExit(1)")
 

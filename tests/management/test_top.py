@@ -66,11 +66,10 @@ def busy(minute: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
         )  # fmt: skip
         JobProgress.objects.create(job_id=job.pk, done=50, total=100, note="halfway")
     JobFactory.create(pk=901, running=True, worker=99)
-    JobStatFactory.create(
-        minute=minute - timedelta(minutes=1), task_path="shop.tasks.pay", failed=3, done=117
-    )
-    JobStatFactory.create(minute=minute, task_path="shop.tasks.pay", done=120)  # the next one may begin
-    JobStatFactory.create(minute=minute - timedelta(minutes=90), task_path="shop.tasks.pay", failed=1)
+    # The next minute may begin.
+    for age, counts in ((1, {"failed": 3, "done": 117}), (0, {"done": 120}), (90, {"failed": 1})):
+        at = minute - timedelta(minutes=age)
+        JobStatFactory.create(minute=at, task_path="shop.tasks.pay", **counts)
     now = timezone.now()
     failure = GroupFigures(
         "f" * 40, "shop.errors.CardRefused", "no\tcover", now, now, failed=3, retried=12, total_failed=3,
@@ -219,9 +218,8 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(top, "rates", gone)
     monkeypatch.setattr(connection, "close", lambda: None)
-    with pytest.raises(
-        CommandError, match="database default did not answer: server closed the connection unexpectedly"
-    ):
+    told = "database default did not answer: server closed the connection unexpectedly"
+    with pytest.raises(CommandError, match=told):
         run("top")
 
 
