@@ -147,6 +147,12 @@ def test_the_options_travel_to_the_processes() -> None:
     assert Assignment.from_json(assignment.to_json()) == assignment
 
 
+#: Options for which one process is not enough.
+OF_SEVERAL = (
+    "--processes=2 --threads=2 --async-slots=9 --max-jobs=1 --max-memory=9 --grace=1 --queues=a:2 --reload"
+).split()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -169,19 +175,7 @@ def test_the_options_travel_to_the_processes() -> None:
         (["--max-rss", "5"], "Did you mean '--max-memory'"),
         (["--concurrency", "5"], "Did you mean '--threads'"),
         (["-Q", "a"], "Did you mean '--queues'"),
-        *(
-            (["--one-process", *given.split()], "--one-process")
-            for given in (
-                "--processes 2",
-                "--threads 2",
-                "--async-slots 9",
-                "--max-jobs 1",
-                "--max-memory 9",
-                "--grace 1",
-                "--queues a:2",
-                "--reload",
-            )
-        ),
+        *((["--one-process", given], "--one-process") for given in OF_SEVERAL),
         # call_command() hands keywords on as they are: no parser has read them.
         ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
         ({"queues": "a b"}, "queue"),
@@ -214,7 +208,7 @@ def altered(statement: str, undo: str, alias: str = "default") -> Iterator[None]
 
 
 @database
-def test_what_no_worker_can_work_with_is_refused(
+def test_settings_that_no_worker_can_work_with_are_refused(
     started: list[WorkerOptions], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(message: str) -> None:
@@ -222,11 +216,6 @@ def test_what_no_worker_can_work_with_is_refused(
             call_command("runqueueworker", skip_checks=True)
         assert raised.value.returncode == 1
 
-    with altered(
-        "ALTER FUNCTION _pgqueue_retain RENAME TO retain_elsewhere",
-        "ALTER FUNCTION retain_elsewhere RENAME TO _pgqueue_retain",
-    ):
-        refused(r"lacks .*: _pgqueue_retain.*\bmigrate --database default")
     with monkeypatch.context() as patch:
         patch.setattr(connection, "vendor", "sqlite", raising=False)
         refused(r"'default' is sqlite\. Name another one with --database")
@@ -238,20 +227,37 @@ def test_what_no_worker_can_work_with_is_refused(
     assert started == []
 
 
+RENAME = "ALTER FUNCTION {} RENAME TO {}".format
+NOT_MIGRATED = RENAME("_pgqueue_retain", "elsewhere"), RENAME("elsewhere", "_pgqueue_retain")
 SHARD_7 = ("INSERT INTO pgqueue_shard (name, number) VALUES ('s7', 7)", "DELETE FROM pgqueue_shard")
+SEARCH_PATH = ("ALTER DATABASE {} SET search_path TO nowhere", "ALTER DATABASE {} RESET search_path")
 
 
 @database
 @pytest.mark.parametrize("option", ["--one-process", "--processes=1"])
-def test_a_database_with_the_name_of_another_shard_is_refused(
-    option: str, started: list[WorkerOptions], settings: Any
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        pytest.param(
+            NOT_MIGRATED, r"lacks .*: _pgqueue_retain.*\bmigrate --database default", id="not migrated"
+        ),
+        # An id of one of its jobs would name a job of the other shard.
+        pytest.param(SHARD_7, r"'default' .* is the shard 's7'", id="the name of another shard"),
+        # The connections of django-tenants have one.
+        pytest.param(
+            SEARCH_PATH, "its connections have another search path", id="a search path that only Django has"
+        ),
+    ],
+)
+def test_a_database_that_no_worker_can_work_with_is_refused(
+    option: str, statements: tuple[str, str], message: str, settings: Any
 ) -> None:
-    """An id of one of its jobs would name a job of the other shard."""
     settings.PGQUEUE = {"SHARDS": ["default"]}
-    with altered(*SHARD_7), pytest.raises(CommandError, match=r"'default' .* is the shard 's7'") as raised:
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    change, undo = (statement.format(name) for statement in statements)
+    with altered(change, undo), pytest.raises(CommandError, match=message) as raised:
         call_command("runqueueworker", option, skip_checks=True)
     assert raised.value.returncode == 1
-    assert started == []
     assert not Worker.objects.exists()
 
 
@@ -281,18 +287,6 @@ def test_a_shard_with_the_name_of_another_is_served_once_that_is_corrected(
         call_command("runqueueworker", skip_checks=True)
     assert served == ["default", "other"]
     assert "in PGQUEUE['SHARDS'] is the shard 's7'" in caplog.text
-
-
-@database
-@pytest.mark.parametrize("option", ["--one-process", "--processes=1"])
-def test_a_search_path_that_only_the_connections_of_django_have_is_refused(option: str) -> None:
-    """As those of django-tenants have it."""
-    database = f"ALTER DATABASE {connection.ops.quote_name(connection.settings_dict['NAME'])}"
-    with (
-        altered(f"{database} SET search_path TO nowhere", f"{database} RESET search_path"),
-        pytest.raises(CommandError, match="its connections have another search path"),
-    ):
-        call_command("runqueueworker", option, skip_checks=True)
 
 
 @database

@@ -9,13 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from django_pgqueue import enqueue, enqueue_many, pause, resume, set_limit
 from django_pgqueue.models import Job, JobStat
 from django_pgqueue.worker.inline import InlineWorker
 from tests.app import inline_tasks as tasks
 from tests.app.models import Entry
+from tests.support.jobs import sql
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db  # in a transaction
@@ -142,8 +143,7 @@ def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     chosen = enqueue(tasks.see.using(priority=-5, group_key="x"), "chosen")
     later = enqueue(tasks.see.using(run_after=timedelta(hours=1)), "later")
     limited = [enqueue(tasks.rated, number) for number in (1, 2)]
-    result = worker.run_if_due(chosen.pk)
-    assert result is not None
+    result: Any = worker.run_if_due(chosen.pk)
     assert (result.row.id, result.outcome.kind, tasks.SEEN) == (chosen.pk, "done", ["chosen"])
     assert worker.run_if_due(chosen.pk) is None
     assert worker.run_if_due(later.pk) is None
@@ -192,8 +192,7 @@ def test_the_caller_finds_its_statistics_and_log_lines(
 ) -> None:
     caplog.set_level("INFO", "django_pgqueue")
     enqueue(tasks.see, 1)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.nothing') FROM generate_series(1, 3)")
+    sql("SELECT pgqueue_enqueue('tests.app.inline_tasks.nothing') FROM generate_series(1, 3)")
     assert run_all(worker) == ["done", "unknown", "unknown", "unknown"]
     worker.close()
     assert JobStat.objects.get().done == 1

@@ -78,11 +78,7 @@ def reports() -> None:
 
 
 def tags_of(job: Job) -> dict[str, str]:
-    return {
-        "pgqueue.task": job.task_path,
-        "pgqueue.queue": job.queue_name,
-        "pgqueue.job_id": str(job.pk),
-    }
+    return {"pgqueue.task": job.task_path, "pgqueue.queue": job.queue_name, "pgqueue.job_id": str(job.pk)}
 
 
 @pytest.mark.django_db(transaction=True)

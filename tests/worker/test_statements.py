@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.maintenance import rounds
@@ -23,6 +22,7 @@ from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import Child
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat, _states
 from tests.app import worker_tasks as tasks
+from tests.support.jobs import sql
 from tests.support.workers import fresh, make_producer, run_due, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -148,11 +148,8 @@ def setting(session: Session, name: str) -> str:
 @pytest.mark.promise("progress-not-durable")
 def test_nothing_waits_for_the_disk_but_what_says_so(session: Session) -> None:
     assert setting(session, "synchronous_commit") == "off"
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW synchronous_commit")
-        (configured,) = cursor.fetchone()
     question = ("SELECT current_setting('synchronous_commit')", None)
-    assert session.run(question, durable=True) == [[(configured,)]]
+    assert session.run(question, durable=True) == [[(sql("SHOW synchronous_commit"),)]]
     assert setting(session, "synchronous_commit") == "off"
 
 

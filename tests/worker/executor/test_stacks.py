@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.transaction import TransactionManagementError
 from django.test import Client
 from django.urls import reverse
@@ -18,8 +19,9 @@ from django_pgqueue.models import JobStack
 from django_pgqueue.postgres import session as sessions
 from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer import inbox
-from tests.app import process_tasks, worker_tasks
-from tests.app.worker_tasks import DEADLINE, gate
+from tests.app import process_tasks
+from tests.app.worker_tasks import DEADLINE, gate, held
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.wording import shown
 from tests.support.workers import fresh, until, working
@@ -27,10 +29,11 @@ from tests.support.workers import fresh, until, working
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def _gates() -> Any:
-    yield
-    worker_tasks.reset()
+@contextmanager
+def waiting(*names: str, task: Any = process_tasks.waits) -> Iterator[Any]:
+    """Yield jobs that run and wait, until the end of the block."""
+    with working(threads=len(names)), held(*names, task=task) as jobs:
+        yield jobs
 
 
 def functions(stack: str) -> list[str]:
@@ -40,8 +43,7 @@ def functions(stack: str) -> list[str]:
 
 def call_worker(job: Job) -> None:
     """Let the worker look at a job."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(_pgqueue_channel(), %s)", [f"stack {job.pk}"])
+    sql("SELECT pg_notify(_pgqueue_channel(), %s)", f"stack {job.pk}")
 
 
 @pytest.mark.parametrize(
@@ -55,12 +57,9 @@ def call_worker(job: Job) -> None:
     ids=["sync", "with a timeout", "async, while it waits", "async, while it computes"],
 )
 def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: list[str]) -> None:
-    job = enqueue(task, "a")
-    with working():
-        assert gate("a runs").wait(DEADLINE)
+    with waiting("a", task=task) as job:
         until(lambda: first[-1] in functions(job.stack()))
         stack = job.stack()
-        gate("a").set()
     assert functions(stack)[: len(first)] == first
     assert "innermost(name)" in stack or "await asyncio.sleep(0.05)" in stack  # the lines of the code
     assert "the value of" not in stack
@@ -68,8 +67,7 @@ def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: l
 
 def test_an_isolated_job_is_shown_from_its_process() -> None:
     job = enqueue(process_tasks.sleeps_long)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
+    sql("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", job.pk)
     with working():
         until(lambda: Job.objects.filter(pk=job.pk, status="running").exists())
         stack = until(lambda: job.stack(DEADLINE))
@@ -85,40 +83,27 @@ def test_a_worker_without_notifications_finds_the_request(
         producer_connection, "connect",
         lambda alias: sessions.Session(sessions.connect(alias).connection, pooled=True, commit="on", role=""),
     )  # fmt: skip
-    job = enqueue(process_tasks.waits, "a")
-    with working():
-        assert gate("a runs").wait(DEADLINE)
+    with waiting("a") as job:
         assert "innermost" in job.stack(DEADLINE)
-        gate("a").set()
 
 
 def test_a_request_that_is_locked_does_not_hold_up_the_worker(connect: Connect) -> None:
     """Race: someone has asked, and asks again in a transaction that stays open."""
     asker = connect()
-    job, other = enqueue(process_tasks.waits, "a"), enqueue(process_tasks.waits, "b")
-    with working(threads=2):
-        assert gate("a runs").wait(DEADLINE)
-        assert gate("b runs").wait(DEADLINE)
+    with waiting("a", "b") as (job, other):
         JobStack.objects.create(job_id=job.pk, lease=fresh(job).lease or 0)
         asker.execute("SELECT FROM pgqueue_stack FOR UPDATE")
         call_worker(job)
         assert "innermost" in other.stack(DEADLINE)
         asker.rollback()
         assert "innermost" in job.stack(DEADLINE)
-        gate("a").set()
-        gate("b").set()
 
 
 def test_the_request_of_an_earlier_attempt_is_not_answered_by_this_one() -> None:
-    job, other = enqueue(process_tasks.waits, "a"), enqueue(process_tasks.waits, "b")
-    with working(threads=2):
-        assert gate("a runs").wait(DEADLINE)
-        assert gate("b runs").wait(DEADLINE)
+    with waiting("a", "b") as (job, other):
         JobStack.objects.create(job_id=job.pk, lease=1)
         call_worker(job)
         assert other.stack(DEADLINE)  # so the worker has looked
-        gate("a").set()
-        gate("b").set()
     assert JobStack.objects.get(pk=job.pk).taken_at is None
 
 
@@ -139,40 +124,24 @@ def test_what_cannot_be_shown(ask: Callable[[Job], Any], error: type[Exception],
 
 def test_a_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "write_stacks", lambda session, jobs: None)
-    job = enqueue(process_tasks.waits, "a")
-    with working():
-        assert gate("a runs").wait(DEADLINE)
-        with pytest.raises(TimeoutError, match=r"has not answered within 0\.1 s"):
-            job.stack(0.1)
-        gate("a").set()
+    with waiting("a") as job, pytest.raises(TimeoutError, match=r"has not answered within 0\.1 s"):
+        job.stack(0.1)
 
 
-def test_the_command_shows_it() -> None:
-    job, out = enqueue(process_tasks.waits, "a"), StringIO()
-    with working():
-        assert gate("a runs").wait(DEADLINE)
-        call_command("pgqueue", "stack", str(job.pk), stdout=out)
-        gate("a").set()
-    assert functions(out.getvalue())[:3] == ["waits", "pieces", "innermost"]
-
-
-def test_stacks_of_yesterday_are_deleted() -> None:
+def test_the_command_shows_it_and_stacks_of_yesterday_are_deleted() -> None:
     JobStack.objects.create(job_id=5, lease=1)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
-    job = enqueue(process_tasks.waits, "a")
-    with working():
-        assert gate("a runs").wait(DEADLINE)
-        job.stack()
-        gate("a").set()
+    sql("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
+    out = StringIO()
+    with waiting("a") as job:
+        call_command("pgqueue", "stack", str(job.pk), stdout=out)
+    assert functions(out.getvalue())[:3] == ["waits", "pieces", "innermost"]
     assert list(JobStack.objects.values_list("pk", flat=True)) == [job.pk]
 
 
 def test_a_job_whose_process_is_replaced_keeps_the_stack_of_that_moment(settings: Any) -> None:
     settings.PGQUEUE = {**settings.PGQUEUE, "TIMEOUT_GRACE": 0.0}
     job = enqueue(process_tasks.waits_with_timeout, "a")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET timeout = 1, max_attempts = 1 WHERE id = %s", [job.pk])
+    Job.objects.update(timeout=1, max_attempts=1)
     with working():
         until(lambda: fresh(job).is_finished)
         gate("a").set()
@@ -182,10 +151,8 @@ def test_a_job_whose_process_is_replaced_keeps_the_stack_of_that_moment(settings
 
 
 def test_the_page_of_the_job_shows_it(admin_client: Client) -> None:
-    job = enqueue(process_tasks.waits, "a")
-    page = reverse("admin:django_pgqueue_job_change", args=[job.pk])
-    with working():
-        assert gate("a runs").wait(DEADLINE)
+    with waiting("a") as job:
+        page = reverse("admin:django_pgqueue_job_change", args=[job.pk])
         assert "Show the stack" in admin_client.get(page).content.decode()
         answer = admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]))
         assert answer["Location"] == f"{page}#pgqueue-stack"
@@ -195,18 +162,14 @@ def test_the_page_of_the_job_shows_it(admin_client: Client) -> None:
         assert "The worker has not answered yet." in shown(admin_client.get(page).content)
         JobStack.objects.update(lease=1)
         assert "The worker has not answered yet." not in shown(admin_client.get(page).content)
-        gate("a").set()
     assert "Show the stack" not in admin_client.get(page).content.decode()
     late = admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]), follow=True)
     assert "The job does not run any more." in late.content.decode()
 
 
 def test_in_a_request_that_is_one_transaction_it_is_only_requested(admin_client: Client) -> None:
-    job = enqueue(process_tasks.waits, "a")
-    with working():
-        assert gate("a runs").wait(DEADLINE)
+    with waiting("a") as job:
         with transaction.atomic():
             admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]))
             assert JobStack.objects.get().taken_at is None
         until(lambda: JobStack.objects.get().taken_at)
-        gate("a").set()

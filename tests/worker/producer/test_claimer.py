@@ -16,18 +16,13 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
 from tests.app.worker_tasks import noop
 from tests.support.foreign import register, sql_claim
-from tests.support.jobs import LONG_AGO, add
+from tests.support.jobs import LONG_AGO, add, value
 from tests.support.plans import CLAIM_INDEX, LIVE, reads
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MANY = 500
-
-
-@pytest.fixture
-def one(connect: Connect) -> Connection:
-    return connect(autocommit=True)
 
 
 def claimer(session: Session, **options: Any) -> Claimer:
@@ -225,8 +220,7 @@ def test_a_search_looks_above_the_marks_of_known_ranges(one: Connection) -> None
     first, second = add(one, 2, queue_name="a")
     add(one, 2, queue_name="b", priority=7)
     (other,) = add(one, queue_name="b")
-    row = one.execute(f"SELECT run_after FROM {LIVE} WHERE id = %s", (first,)).fetchone()
-    assert row is not None
-    marks = [row[0], datetime(2100, 1, 1, tzinfo=UTC)]
+    mark = value(one, f"SELECT run_after FROM {LIVE} WHERE id = %s", first)
+    marks = [mark, datetime(2100, 1, 1, tzinfo=UTC)]
     found = one.execute(SEARCH, (None, [], ["a", "b"], [False] * 2, [0, 7], marks, [first, 0])).fetchall()
     assert {job for _, _, job, _ in found} == {second, other}

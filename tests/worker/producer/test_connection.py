@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_pgqueue import Concurrency, enqueue, enqueue_many, task
 from django_pgqueue.models import Job, Worker
@@ -19,31 +18,18 @@ from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer.claimer import fill_policies
 from tests.app import timing_tasks
 from tests.app import worker_tasks as tasks
-from tests.support.jobs import add, claim
+from tests.support.jobs import add, claim, sql
 from tests.support.sessions import Connect, who_waits_for
-from tests.support.workers import (
-    DEADLINE,
-    RunningWorker,
-    backend_of,
-    fresh,
-    make_producer,
-    run_due,
-    until,
-    working,
-)
+from tests.support.waiting import DEADLINE, until
+from tests.support.workers import RunningWorker, backend_of, done, fresh, make_producer, run_due, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def execute(sql: str, *parameters: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
 
 
 def cut(worker: RunningWorker) -> int:
     """End the producer's session on the server. Return its id."""
     pid = until(lambda: backend_of(worker.producer))
-    execute("SELECT pg_terminate_backend(%s, 5000)", pid)
+    sql("SELECT pg_terminate_backend(%s, 5000)", pid)
     return int(pid)
 
 
@@ -79,12 +65,10 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[st
 
 @pytest.mark.promise("server-restart")
 def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
-    job = enqueue(tasks.hold, "a")
-    with working() as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
+    with working() as worker, tasks.held("a") as job:
         cut_and_back(worker)
-        tasks.gate("a").set()
-        until(lambda: fresh(job).status == "done")
+        tasks.release("a")
+        done(job)
     assert (fresh(job).result, fresh(job).attempts) == ("a", 1)
 
 
@@ -93,19 +77,17 @@ def test_race_an_atomic_job_was_committed_on_a_server_that_is_no_primary_any_mor
 ) -> None:
     """The primary says that the job runs here, which would be so as long as this worker lives."""
     monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.1)
-    enqueue(tasks.hold, "a")
-    with working(queues=["default"]) as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
+    with working(queues=["default"]) as worker, tasks.held("a"):
         cut_and_back(worker)
         job = enqueue(tasks.noop.using(queue_name="other"))
         mine = worker.producer._connection.worker
-        execute("SET session_replication_role = replica")  # no triggers
-        execute(
+        sql("SET session_replication_role = replica")  # no triggers
+        sql(
             "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, lease = 5, worker = %s"
             " WHERE id = %s", mine, job.pk,
         )  # fmt: skip
-        execute("SET session_replication_role = origin")
-        tasks.gate("a").set()
+        sql("SET session_replication_role = origin")
+        tasks.release("a")
         until(lambda: fresh(job).status == "pending")
     assert fresh(job).attempts == 0
 
@@ -116,8 +98,7 @@ def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
     with working() as worker:
         until(lambda: Worker.objects.exists())
         cut_and_back(worker)
-        job = enqueue(tasks.noop)
-        until(lambda: fresh(job).status == "done")
+        done(enqueue(tasks.noop))
     assert not Worker.objects.exists()
 
 
@@ -135,16 +116,10 @@ def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> Non
 @pytest.mark.parametrize(
     ("part", "answered"),
     [
-        ("picked", True),
-        ("_pgqueue_finish", True),
-        ("_pgqueue_finish", False),
-        ("_pgqueue_fill_policy", False),
-    ],
-    ids=[
-        "claims go back",
-        "reports do no harm",
-        "a deadlock is tried again",
-        "jobs without a policy run later",
+        pytest.param("picked", True, id="claims go back"),
+        pytest.param("_pgqueue_finish", True, id="reports do no harm"),
+        pytest.param("_pgqueue_finish", False, id="a deadlock is tried again"),
+        pytest.param("_pgqueue_fill_policy", False, id="jobs without a policy run later"),
     ],
 )
 def test_a_statement_whose_answer_is_lost_or_that_fails(
@@ -168,7 +143,7 @@ def test_a_statement_whose_answer_is_lost_or_that_fails(
 
     monkeypatch.setattr(Session, "run", lossy)
     enqueue_many(tasks.see.bind(number) for number in range(20))
-    execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.see', args => '[20]')")
+    sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.see', args => '[20]')")
     run_due()
     assert lost == [part] * times
     assert sorted(tasks.SEEN) == list(range(21))
@@ -187,7 +162,7 @@ def test_a_worker_that_starts_without_a_server(no_server: Any, comes_back: bool)
     until(lambda: worker.producer._waker._asleep, what="waiting for the server")
     if comes_back:
         no_server(False)
-        until(lambda: fresh(job).status == "done")
+        done(job)
     worker.producer.stop(10 * DEADLINE)
     worker.thread.join(DEADLINE)
     assert not worker.thread.is_alive()
@@ -201,8 +176,7 @@ def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     producer = make_producer(threads=3)
     producer._connection.outage = sessions.Outage(longest=1000.0)
     worker = RunningWorker(producer)
-    for key in "abc":
-        assert tasks.gate(f"{key} runs").wait(DEADLINE)
+    tasks.runs(*"abc")
     cut(worker)
     until(lambda: producer._connection.session is None)
     tries = no_server()
@@ -223,7 +197,7 @@ def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_gr
 ) -> None:
     job = enqueue(tasks.hold, "a")
     worker = RunningWorker(make_producer())
-    assert tasks.gate("a runs").wait(DEADLINE)
+    tasks.runs("a")
     no_server()
     cut(worker)
     if comes_back:
@@ -269,19 +243,17 @@ def one_at_a_time(name: str) -> str:
 def test_a_claim_that_the_server_has_lost_is_made_again_before_others(no_server: Any) -> None:
     first, second = enqueue(one_at_a_time, "a"), enqueue(one_at_a_time, "b")
     with working(threads=3) as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
+        tasks.runs("a")
         no_server()
         cut(worker)
         until(lambda: backend_of(worker.producer) is None)
-        execute(AS_BEFORE_THE_CLAIM, first.pk)
+        sql(AS_BEFORE_THE_CLAIM, first.pk)
         no_server(False)
         until(lambda: fresh(first).status == "running")
-        after = enqueue(tasks.noop)
-        until(lambda: fresh(after).status == "done")
+        done(enqueue(tasks.noop))
         assert not tasks.gate("b runs").is_set()
-        tasks.gate("a").set()
-        tasks.gate("b").set()
-        until(lambda: fresh(second).status == "done")
+        tasks.release("a", "b")
+        done(second)
     assert tasks.SEEN == ["a", "b"]
     assert (fresh(first).status, fresh(first).attempts, fresh(second).attempts) == ("done", 1, 1)
     assert not worker.producer.lifetime.replaced
@@ -290,21 +262,15 @@ def test_a_claim_that_the_server_has_lost_is_made_again_before_others(no_server:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.promise("lost-jobs-leave")
 def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    first = enqueue(tasks.hold, "a")
-    with working(threads=2) as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
-        execute(GIVEN_TO_ANOTHER, first.pk)
+    with working(threads=2) as worker, tasks.held("a") as first:
+        sql(GIVEN_TO_ANOTHER, first.pk)
         until(lambda: f"job {first.pk} (tests.app.worker_tasks.hold) is lost" in caplog.text)
-        after = enqueue(tasks.noop)
-        until(lambda: fresh(after).status == "done")
+        done(enqueue(tasks.noop))
         assert not worker.producer.lifetime.stopping
         until(lambda: Worker.objects.get().lost == 1)
-        second = enqueue(tasks.hold, "b")
-        assert tasks.gate("b runs").wait(DEADLINE)
-        execute(GIVEN_TO_ANOTHER, second.pk)
-        until(lambda: not worker.thread.is_alive())
-        tasks.gate("a").set()
-        tasks.gate("b").set()
+        with tasks.held("b") as second:
+            sql(GIVEN_TO_ANOTHER, second.pk)
+            until(lambda: not worker.thread.is_alive())
     assert worker.producer.lifetime.replaced
     assert [fresh(job).status for job in (first, second)] == ["running", "running"]
 
@@ -312,10 +278,8 @@ def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.Lo
 @pytest.mark.usefixtures("quick")
 @pytest.mark.promise("lost-jobs-stop")
 def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
-    job = enqueue(tasks.asleep, "a")
-    with working(threads=2) as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
-        execute(GIVEN_TO_ANOTHER, job.pk)
+    with working(threads=2) as worker, tasks.held("a", task=tasks.asleep) as job:
+        sql(GIVEN_TO_ANOTHER, job.pk)
         until(lambda: tasks.SEEN == ["a cancelled"])
         until(lambda: not worker.producer.jobs.places)
         assert not worker.producer.lifetime.stopping
@@ -325,14 +289,11 @@ def test_a_lost_async_job_is_stopped_and_its_place_is_free() -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.promise("lost-jobs-leave")
 def test_a_process_never_runs_a_job_twice_at_once() -> None:
-    job = enqueue(tasks.hold, "a")
-    with working(threads=2) as worker:
-        assert tasks.gate("a runs").wait(DEADLINE)
+    with working(threads=2) as worker, tasks.held("a") as job:
         tasks.gate("a runs").clear()
-        execute(AFTER_A_FAILURE, job.pk)
+        sql(AFTER_A_FAILURE, job.pk)
         until(lambda: not worker.thread.is_alive())
         assert not tasks.gate("a runs").is_set()
-        tasks.gate("a").set()
     assert worker.producer.lifetime.replaced
     assert fresh(job).status == "retry"
 
@@ -375,8 +336,7 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
     """The claim waits for a lock, the signal arrives, and the claim succeeds: none of its jobs is started."""
     holder, observer = connect(), connect(autocommit=True)
     worker = RunningWorker(make_producer(threads=2))
-    first = enqueue(tasks.see, 1)
-    until(lambda: fresh(first).status == "done")
+    done(enqueue(tasks.see, 1))
     tasks.SEEN.clear()
     # The claim now has ranges to read. It waits for this lock while there are jobs to claim.
     holder.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")

@@ -15,21 +15,13 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer import demand
-from django_pgqueue.worker.producer.demand import (
-    AHEAD,
-    HELD_CHARACTERS,
-    HOARD_SECONDS,
-    MOST,
-    PAUSE,
-    Demand,
-    Slots,
-)
+from django_pgqueue.worker.producer.demand import AHEAD, HOARD_SECONDS, MOST, PAUSE, Demand, Slots
 from tests.app import worker_tasks as tasks
 from tests.support.factories import claimed
 from tests.support.workers import fresh, make_producer, run_due, until, working
 
 QUICK = 1e-5
-LARGE = "x" * (HELD_CHARACTERS // 20)
+LARGE = "x" * (demand.HELD_CHARACTERS // 20)
 
 
 def slots_that_learned(slots: int, seconds: float | None) -> Slots:
@@ -68,7 +60,7 @@ def test_how_many_jobs_are_wanted(
         pytest.param([claimed(kwargs=LARGE)] * 4, 19, id="large kwargs"),
         pytest.param([claimed(metadata=LARGE)] * 4, 19, id="large metadata"),
         pytest.param([claimed(errors=LARGE)] * 4, 19, id="large errors"),
-        pytest.param([claimed(args="x" * HELD_CHARACTERS)], 4, id="each slot gets one"),
+        pytest.param([claimed(args="x" * demand.HELD_CHARACTERS)], 4, id="each slot gets one"),
         pytest.param(
             [claimed()] * 499 + [claimed(args="x" * 1_000_000)],
             MOST,
@@ -91,7 +83,7 @@ def test_averages_rise_at_once_and_fall_gradually() -> None:
     assert 0.5 < slots.job_seconds < 1.0
     slots = slots_that_learned(4, QUICK)
     slots.weigh([claimed()] * 10)
-    slots.weigh([claimed(args="x" * (HELD_CHARACTERS // 100))])
+    slots.weigh([claimed(args="x" * (demand.HELD_CHARACTERS // 100))])
     assert 95 < slots.target < 100
     slots.weigh([claimed()] * 10)
     assert 100 < slots.target < 200
@@ -243,14 +235,15 @@ def warm() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_slow_job_among_quick_ones_holds_none_of_them() -> None:
+    """Those behind it go to another thread, and those before it are reported."""
     quick = [tasks.noop.bind() for _ in range(50)]
     with working(threads=2):
         warm()
         ids = enqueue_many([*quick, tasks.hold.bind("slow"), *quick]).ids
-        assert tasks.gate("slow runs").wait(tasks.DEADLINE)
+        tasks.runs("slow")
         until(lambda: count_done(ids) == 100)
         assert fresh(ids[50]).status == "running"
-        tasks.gate("slow").set()
+        tasks.release("slow")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -282,7 +275,7 @@ def test_jobs_claimed_ahead_of_slow_ones_go_back_for_others(task: Any) -> None:
         warm()
         quick = [tasks.noop.bind() for _ in range(300)]
         ids = enqueue_many([task.bind("slow"), task.bind("slow"), *quick]).ids
-        assert tasks.gate("slow runs").wait(tasks.DEADLINE)
+        tasks.runs("slow")
         # Both slots are in use. Another worker gets all other jobs, and this worker holds none of them.
         until(lambda: run_due() and count_done(ids) == 300)
         assert {fresh(pk).status for pk in ids[:2]} == {"running"}
@@ -304,8 +297,7 @@ def test_few_large_jobs_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         submit(rows, job_seconds)
 
     monkeypatch.setattr(producer._executor, "submit", count)
-    producer.run()
-    producer._waker.close()
+    run_due(producer)
     assert count_done(ids) == 150
     assert max(held) <= 10, held
 
@@ -318,7 +310,6 @@ def test_every_turn_ends_in_a_sleep_while_jobs_wait_for_threads(monkeypatch: pyt
     turn, sleep = Mock(wraps=producer._turn), Mock(wraps=producer._waker.sleep)
     monkeypatch.setattr(producer, "_turn", turn)
     monkeypatch.setattr(producer._waker, "sleep", sleep)
-    producer.run()
-    producer._waker.close()
+    run_due(producer)
     # A turn that is followed at once by another one claims more jobs, and it claims many of them.
     assert turn.call_count - sleep.call_count < 100

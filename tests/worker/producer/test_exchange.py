@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.jobs.finish import Outcome
@@ -23,9 +22,9 @@ from django_pgqueue.worker.producer import producer as producer_module
 from django_pgqueue.worker.producer import reporter
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
-from tests.support.jobs import value
+from tests.support.jobs import sql, value
 from tests.support.sessions import Connect, Connection
-from tests.support.workers import backend_of, fresh, make_producer, until, working
+from tests.support.workers import backend_of, fresh, make_producer, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,9 +74,7 @@ def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch) -> None
     while not any(kept) and drains < 100:
         drains += 1
         enqueue_many(tasks.noop.bind() for _ in range(1_000))
-        producer = make_producer(burst=True)
-        producer.run()
-        producer._waker.close()
+        run_due()
     assert any(kept)
     assert ends() == {("done", 1): drains * 1_000}
 
@@ -93,8 +90,7 @@ def test_all_jobs_run_once_whatever_their_outcome_and_policy(
         return outcome._replace(result='"\\u0000"') if outcome.id == bad else outcome
 
     monkeypatch.setattr(outcomes.Outcomes, "succeeded", unstorable)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop') FROM generate_series(1, 100)")
+    sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop') FROM generate_series(1, 100)")
     calls = [tasks.noop.bind(), tasks.fail.bind(), tasks.anote.bind("x")]
     bad = enqueue_many(calls[number % 3] for number in range(240)).ids[120]
     producer.run()
@@ -158,11 +154,6 @@ def owner(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
-def over(*jobs: Any) -> None:
-    """Wait until the jobs, given as objects or ids, are over."""
-    until(lambda: all(fresh(job).is_finished for job in jobs))
-
-
 @pytest.mark.usefixtures("undeclared")
 def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
     owner: Connection, monkeypatch: pytest.MonkeyPatch, settings: Any
@@ -193,11 +184,9 @@ def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
                 over(*ids)
             later = enqueue(tasks.snooze, 60)
             until(lambda later=later: fresh(later).started_at is not None)  # type: ignore[misc]
-            name = f"job {first_id}"
-            asked = enqueue(tasks.stoppable, name)
-            assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
-            cancel(asked)
-            over(asked)
+            with tasks.held(f"job {first_id}", task=tasks.stoppable) as asked:
+                cancel(asked)
+                over(asked)
     texts = Counter(text for text, _, _ in statements)
     for part in (
         "WITH picked", "_pgqueue_finish", "first_due", "fill_policy", "INTO pgqueue_worker", "_pgqueue_stat",
@@ -240,26 +229,18 @@ def test_the_type_of_an_answer_changes_under_a_running_worker(
         with working() as worker:
             for _ in range(4):
                 over(enqueue(tasks.add, 1), enqueue(tasks.fail_once))
-            held = enqueue(tasks.hold, "held")
-            assert tasks.gate("held runs").wait(tasks.DEADLINE)
-            backend = backend_of(worker.producer)
-            owner.execute(change)
-            tasks.gate("held").set()
+            with tasks.held("held") as held:
+                backend = backend_of(worker.producer)
+                owner.execute(change)
             jobs = [enqueue(tasks.add, 1), enqueue(tasks.fail_once), held]
             over(*jobs)
             assert (backend_of(worker.producer) != backend) == reconnects
     finally:
         owner.execute(back)
-    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [
-        ("done", 1),
-        ("done", 2),
-        ("done", 1),
-    ]
-    said = [message for message in caplog.messages if message.startswith(LOST)]
-    assert bool(said) is reconnects
-    assert {record.name for record in caplog.records if record.exc_info} == {
-        "django_pgqueue.job"
-    }  # fail_once
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", n) for n in (1, 2, 1)]
+    assert any(message.startswith(LOST) for message in caplog.messages) is reconnects
+    raised = {record.name for record in caplog.records if record.exc_info}
+    assert raised == {"django_pgqueue.job"}, "fail_once"
 
 
 def test_somebody_resets_the_session(

@@ -23,20 +23,16 @@ from django_pgqueue.worker.producer.idle import LOOKS, Idle
 from django_pgqueue.worker.producer.inbox import PROOF
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
-from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, until, working
+from tests.support.jobs import sql
+from tests.support.workers import RunningWorker, backend_of, done, make_producer, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def locks(session: Session) -> int:
     """How many advisory locks the session holds, in shared mode."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid = %s",
-            [session.connection.info.backend_pid],
-        )
-        count: int = cursor.fetchone()[0]
-    return count
+    query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid = %s"
+    return int(sql(query, session.connection.info.backend_pid))
 
 
 def connected(poll_interval: float | None = 60.0, queues: tuple[str, ...] = ()) -> Idle:
@@ -149,8 +145,7 @@ def test_the_lock_is_let_go_once_when_it_is_awake_and_a_new_session_has_none(ses
     idle.nothing_found(session, 11.0, None)
     assert locks(session) == 2
     idle.found()
-    statement = idle.release()
-    assert statement is not None
+    statement: Any = idle.release()
     session.run(statement)
     assert locks(session) == 0
     assert idle.release() is None
@@ -213,7 +208,7 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
     worker = RunningWorker(sleeper)
     try:
         assert asleep.wait(20)
-        until(lambda: fresh(committed[0]).status == Job.Status.DONE, what="the job to be done")
+        done(committed[0])
     finally:
         worker.stop()
 
@@ -237,8 +232,7 @@ def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
         deafen.append(True)
         until(lambda: backend_of(worker.producer) not in (None, deaf), what="a new connection")
         until(lambda: sleeps(worker.producer))
-        job = enqueue(tasks.noop)
-        until(lambda: fresh(job).status == "done")
+        done(enqueue(tasks.noop))
     assert caplog.text.count("the connection is lost: the session does not receive notifications") == 1
 
 
@@ -282,8 +276,7 @@ def test_proofs_keep_a_session_that_hears_and_are_nobodys_call(
         until(lambda: min(heard(*both), heard(*reversed(both))) >= 5)
         assert all(map(sleeps, both))
         assert called == []
-        job = enqueue(tasks.noop)
-        until(lambda: fresh(job).status == "done")
+        done(enqueue(tasks.noop))
         assert [backend_of(each) for each in both] == backends
     assert all(proof == ([True], False) for proof in sent)
     assert "the connection is lost" not in caplog.text

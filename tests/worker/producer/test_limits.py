@@ -12,24 +12,9 @@ from django_pgqueue.models import Job, Limit
 from django_pgqueue.tasks.task import Task
 from tests.app import limit_tasks as limited
 from tests.app import worker_tasks as tasks
-from tests.support.workers import fresh, run_due, until, working
+from tests.support.workers import done, fresh, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def all_end(jobs: list[Job]) -> None:
-    until(lambda: all(fresh(job).is_finished for job in jobs))
-
-
-def runs(*names: str) -> None:
-    """Wait until the jobs run that hold under these names."""
-    for name in names:
-        assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
-
-
-def release(*names: str) -> None:
-    for name in names:
-        tasks.gate(name).set()
 
 
 def test_jobs_of_a_key_run_one_after_the_other_in_order() -> None:
@@ -44,14 +29,14 @@ def test_jobs_of_a_key_run_one_after_the_other_in_order() -> None:
 def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
     with working(threads=3):
         jobs = [enqueue(limited.two, f"hold {number}") for number in range(3)]
-        runs("hold 0", "hold 1")
+        tasks.runs("hold 0", "hold 1")
         until(lambda: fresh(jobs[2]).status == "blocked")
         two = Limit.objects.get(name="tests.app.limit_tasks.two")
         assert (two.concurrency, two.declared_concurrency, two.is_overridden) == (2, 2, False)
         set_limit(task=limited.two, concurrency=3)
-        runs("hold 2")
-        release("hold 0", "hold 1", "hold 2")
-        all_end(jobs)
+        tasks.runs("hold 2")
+        tasks.release("hold 0", "hold 1", "hold 2")
+        over(*jobs)
 
 
 def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
@@ -63,12 +48,12 @@ def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
     monkeypatch.setattr("django_pgqueue.maintenance.limits.declared_tasks", imported)
     with working(threads=3) as worker:
         first = enqueue(limited.two, "hold 0")
-        runs("hold 0")
+        tasks.runs("hold 0")
         worker.producer._registration._next = float("inf")  # not only when the worker registers again
         second = enqueue(limited.two, "hold 1")
-        runs("hold 1")
-        release("hold 0", "hold 1")
-        all_end([first, second])
+        tasks.runs("hold 1")
+        tasks.release("hold 0", "hold 1")
+        over(first, second)
 
 
 @pytest.mark.promise("limit-change")
@@ -79,46 +64,45 @@ def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
     set_limit(queue="default", concurrency=2)
     with working(threads=6):
         jobs = [enqueue(tasks.hold, f"q{number}") for number in range(5)]
-        runs("q0", "q1")
+        tasks.runs("q0", "q1")
         assert running() == 2
         set_limit(queue="default", concurrency=3)
-        runs("q2")
+        tasks.runs("q2")
         assert running() == 3
-        release("q0")
-        runs("q3")
-        release("q1", "q2", "q3", "q4")
-        all_end(jobs)
+        tasks.release("q0")
+        tasks.runs("q3")
+        tasks.release("q1", "q2", "q3", "q4")
+        over(*jobs)
 
 
 @pytest.mark.promise("limit-cancel-old")
 def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
     with working(threads=2):
         old = enqueue(limited.build, "a", "hold old")
-        runs("hold old")
+        tasks.runs("hold old")
         new = enqueue(limited.build, "a", "new")
         until(lambda: fresh(old).cancel_requested)
-        release("hold old")
-        all_end([new])
-        assert fresh(new).status == "done"
+        tasks.release("hold old")
+        done(new)
 
 
 def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "django_pgqueue"), working(threads=2):
         old = enqueue(limited.refresh, "a", "hold it")
-        runs("hold it")
+        tasks.runs("hold it")
         new = enqueue(limited.refresh, "a", "new")
-        all_end([new])
+        over(new)
         assert fresh(new).status == "cancelled"
         until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
-        release("hold it")
-        all_end([old])
+        tasks.release("hold it")
+        over(old)
 
 
 @pytest.mark.promise("rate-order")
 def test_jobs_start_at_their_rate_and_in_order() -> None:
     with working(threads=4):
         jobs = [enqueue(limited.quick, 7, str(number)) for number in range(10)]
-        all_end(jobs)
+        over(*jobs)
     assert [str(number) for number in range(10)] == tasks.SEEN
     starts = [fresh(job).last_attempted_at for job in jobs]
     assert None not in starts
@@ -140,4 +124,4 @@ def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps(target: dict[str, Any]
         if "task" in target:
             until(lambda: fresh(jobs[3]).status == "blocked")
         set_limit(**target, rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
-        all_end(jobs)
+        over(*jobs)

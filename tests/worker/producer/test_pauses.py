@@ -9,22 +9,24 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
 from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.models.changes import run_now
-from django_pgqueue.testing import run_jobs
 from django_pgqueue.worker.producer import demand, idle, inbox
 from django_pgqueue.worker.producer.inbox import Orders
 from tests.app import worker_tasks as tasks
 from tests.app.limit_tasks import by_tenant
 from tests.app.tasks import noop
 from tests.support.factories import claimed
-from tests.support.workers import DEADLINE, RunningWorker, fresh, make_producer, run_due, until, working
+from tests.support.jobs import sql
+from tests.support.waiting import DEADLINE, until
+from tests.support.workers import RunningWorker, done, fresh, make_producer, run_due, run_here, working
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
 
 HOUR = timedelta(hours=1)
 
@@ -33,16 +35,13 @@ def states(*jobs: Any) -> list[str]:
     return [fresh(job).status for job in jobs]
 
 
-def ended(*jobs: Any) -> None:
-    until(lambda: set(states(*jobs)) == {"done"}, what="the jobs to be done")
-
-
 # -- queues, everything
 
 
 EVERYTHING: dict[str, Any] = {"everything": True}
 
 
+@committed
 @pytest.mark.parametrize(
     ("target", "options"),
     [
@@ -67,6 +66,7 @@ def test_what_is_paused_is_left_out_and_no_row_is_touched(
     assert states(mail) == ["done"]
 
 
+@committed
 @pytest.mark.parametrize(
     ("target", "held"),
     [({"queue": "default"}, "pending"), ({"task": noop}, "blocked")],
@@ -79,19 +79,20 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(
     monkeypatch.setattr(idle, "POLL_INTERVAL", 60.0)
     other = tasks.add.using(queue_name="other")
     with working():
-        ended(enqueue(noop))
+        done(enqueue(noop))
         pause(**target)
         # A job that is not paused is later than the notification.
-        ended(enqueue(other, 1, 2))
+        done(enqueue(other, 1, 2))
         jobs = enqueue_many(noop.bind() for _ in range(30)).ids
-        ended(enqueue(other, 1, 2))
+        done(enqueue(other, 1, 2))
         until(lambda: states(*jobs) == [held] * 30)
         began = monotonic()
         resume(**target)
-        ended(*jobs)
+        done(*jobs)
         assert monotonic() - began < 5.0
 
 
+@committed
 @pytest.mark.promise("pause-within-a-second")
 @pytest.mark.parametrize("order", ["pause", "drain", "pause, while it does not claim"])
 def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim_or_with_a_registration(
@@ -100,7 +101,7 @@ def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim_or_w
     claims = order != "pause, while it does not claim"
     monkeypatch.setattr(inbox, "READ_EVERY", 0.0 if claims else float("inf"))
     with working() as worker:
-        ended(enqueue(noop))
+        done(enqueue(noop))
         worker.producer._registration._next = float("inf")
         if order == "drain":
             Worker.objects.update(drain="replace")
@@ -114,10 +115,10 @@ def test_an_order_whose_notification_was_lost_is_read_before_the_next_claim_or_w
             until(lambda: worker.producer._orders.queues == {"default"})
             return
         other = noop.using(queue_name="other")
-        ended(enqueue(other))  # perhaps by a claim that was prepared before the pause
-        ended(enqueue(other))
+        done(enqueue(other))  # perhaps by a claim that was prepared before the pause
+        done(enqueue(other))
         job = enqueue(noop)
-        ended(enqueue(other))
+        done(enqueue(other))
         assert states(job) == ["pending"]
 
 
@@ -146,10 +147,11 @@ def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
         running = enqueue(tasks.hold, "first").pk
         jobs = enqueue_many([noop.bind(), tasks.add.bind(1)]).ids
     until(lambda: states(running, *jobs) == ["running"] * 3)
-    assert tasks.gate("first runs").wait(DEADLINE)
+    tasks.runs("first")
     return running, jobs
 
 
+@committed
 @pytest.mark.promise("pause-lets-finish")
 @pytest.mark.parametrize(
     ("target", "held", "other"),
@@ -165,14 +167,15 @@ def test_running_jobs_finish_and_paused_ones_that_have_not_started_go_back(
         pause(**target)
         until(lambda: states(running, *jobs) == ["running", held, other])
         assert fresh(jobs[0]).attempts == 0
-        tasks.gate("first").set()
-        ended(running)
+        tasks.release("first")
+        done(running)
         if other == "running":
-            ended(jobs[1])
+            done(jobs[1])
         assert states(jobs[0]) == [held]
 
 
-@pytest.mark.parametrize(("target", "held"), [({"everything": True}, "pending"), ({"task": noop}, "blocked")])
+@committed
+@pytest.mark.parametrize(("target", "held"), [(EVERYTHING, "pending"), ({"task": noop}, "blocked")])
 @pytest.mark.promise("pause-ends")
 def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
     with working() as worker:
@@ -181,7 +184,7 @@ def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
         job = enqueue(noop)
         until(lambda: states(job) == [held])
         pause(**target, duration=0.3)
-        ended(job)
+        done(job)
     left = Pause.objects.first()
     assert left is None or (held == "pending" and left.until is not None and left.until <= timezone.now())
 
@@ -196,7 +199,7 @@ def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() 
     Job.objects.filter(pk=between.pk).update(status="retry", attempts=2, forgiven_attempts=1)
     before = fresh(job)
     for _ in range(2):
-        run_due()
+        run_here()
         assert states(job, between, other) == ["blocked", "blocked", "done"]
     found = fresh(job)
     assert found.waiting_reason == "paused by ann: the bank is down"
@@ -204,11 +207,12 @@ def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() 
     assert (found.run_after, found.enqueued_at) == (before.run_after, before.enqueued_at)
     assert [found.attempts, fresh(between).attempts] == [0, 2]
     assert resume(task="tests.app.tasks.noop")
-    run_due()
+    run_here()
     ends = [(row.status, row.attempts, row.waiting_reason) for row in map(fresh, (job, between))]
     assert ends == [("done", 1, ""), ("done", 3, "")]
 
 
+@committed
 @pytest.mark.promise("resume-strands-nothing")
 @pytest.mark.promise("pause-and-death")
 @pytest.mark.parametrize("dies", [True, False], ids=["worker dies", "no worker lives"])
@@ -217,8 +221,7 @@ def test_no_paused_job_is_lost_or_stranded(dies: bool) -> None:
     job = enqueue(noop)
     if dies:
         Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 10, 5)")
+        sql("SELECT _pgqueue_recover(NULL, NULL, NULL, false, 'lost', 3, 10, 5)")
     run_due()
     assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
     if dies:
@@ -233,13 +236,10 @@ def test_no_paused_job_is_lost_or_stranded(dies: bool) -> None:
 def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     pause(task=noop)
     jobs = enqueue_many(noop.bind() for _ in range(5)).ids
-    run_due()
+    run_here()
     Job.objects.filter(pk=jobs[3]).update(run_after=timezone.now() + HOUR)
     resume(task=noop)
-    with connection.cursor() as cursor:
-        for freed in (2, 2, 1, 0):
-            cursor.execute("SELECT _pgqueue_unpause(2)")
-            assert cursor.fetchone() == (freed,)
+    assert [sql("SELECT _pgqueue_unpause(2)") for _ in range(4)] == [2, 2, 1, 0]
     order = Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True)
     assert [*order] == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
 
@@ -248,7 +248,7 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
 def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     pause(task=noop)
     jobs = enqueue_many(noop.bind() for _ in range(4)).ids
-    run_due()
+    run_here()
     first, second, third, fourth = jobs
     Job.objects.filter(pk=second).update(attempts=3, crash_count=1)
     assert cancel(first) == 1
@@ -260,7 +260,7 @@ def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     assert (fresh(second).forgiven_attempts, fresh(second).crash_count) == (3, 0)
     assert fresh(third).run_after <= timezone.now()
     resume(task=noop)
-    run_due()
+    run_here()
     assert states(second, third, fourth) == ["done"] * 3
 
 
@@ -274,29 +274,29 @@ NARROW: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("target", NARROW, ids=["group", "limit key", "kwargs", "args"])
-@pytest.mark.parametrize("inline", [True, False], ids=["inline", "worker"])
 @pytest.mark.promise("pause-some")
-def test_a_pause_of_some_jobs_of_a_task_holds_these_alone(target: dict[str, Any], inline: bool) -> None:
-    run = run_jobs if inline else run_due
+def test_a_pause_of_some_jobs_of_a_task_holds_these_alone(target: dict[str, Any]) -> None:
     bound = by_tenant.using(group_key="acme")
     held = enqueue_many(bound.bind(7, tenant="acme") for _ in range(3)).ids
     other = enqueue(by_tenant.using(group_key="else"), 8, tenant="else")
     found = pause(**target, reason="a flood", author="ann")
-    run()
+    run_here()
     assert states(*held, other) == [*["blocked"] * 3, "done"]
     assert {fresh(job).waiting_reason for job in held} == {f"paused (pause {found.pk}) by ann: a flood"}
     assert [fresh(job).attempts for job in held] == [0] * 3
-    run()
+    run_here()
     assert states(*held) == ["blocked"] * 3, "the pause has not ended"
     pause(task=by_tenant)
     assert resume(**target)
-    run()
+    run_here()
     assert states(*held) == ["blocked"] * 3, "its task is paused, too"
     assert resume(task=by_tenant)
-    run()
+    run_here()
     assert states(*held) == ["done"] * 3
 
 
+@committed
+@pytest.mark.promise("pause-some")
 def test_a_running_worker_hears_of_a_pause_of_some_jobs() -> None:
     with working(threads=1) as worker:
         running, jobs = claimed_ahead(worker)
@@ -304,12 +304,13 @@ def test_a_running_worker_hears_of_a_pause_of_some_jobs() -> None:
         pause(argument=f"{tasks.add.module_path} args.0=1")
         until(lambda: worker.producer._orders.is_narrow)
         until(lambda: states(jobs[1]) == ["blocked"])
-        tasks.gate("first").set()
-        ended(running, jobs[0])
+        tasks.release("first")
+        done(running, jobs[0])
         resume(argument=f"{tasks.add.module_path} args.0=1")
-        ended(jobs[1])
+        done(jobs[1])
 
 
+@committed
 @pytest.mark.parametrize("target", [{"task": noop}, {"argument": f"{noop.module_path} kwargs.b=x"}])
 def test_jobs_behind_many_paused_ones_are_not_held_up(
     monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
@@ -321,8 +322,7 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(
     producer = make_producer(threads=2, burst=True)
     note = Mock(wraps=producer._orders.note)
     monkeypatch.setattr(producer._orders, "note", note)
-    producer.run()
-    producer._waker.close()
+    run_due(producer)
     assert states(job) == ["done"]
     assert Job.objects.filter(status="blocked").count() == 1500
     assert note.call_count < 15
@@ -337,10 +337,8 @@ def row(kind: str, name: str = "", left: float | None = None, **more: str) -> tu
 
 def test_what_is_learned_replaces_what_was_known() -> None:
     pauses = Orders()
-    assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (
-        True,
-        set(),
-    )
+    known = [row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")]
+    assert pauses.learn(known, 100.0) == (True, set())
     assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
     assert pauses.next_end == 105.0
     assert pauses.learn([row("task", "a.b", 4.0), row("all")], 105.0) == (False, {"queue"})

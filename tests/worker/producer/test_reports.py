@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.finish import Kind, Outcome, finish_parameters
@@ -24,20 +23,13 @@ from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS
 from django_pgqueue.worker.producer import reporter as reporter_module
-from django_pgqueue.worker.producer.reporter import (
-    COLLECT_SECONDS,
-    FLUSH_EVERY,
-    TRY_LOCKED_AGAIN,
-    Accounts,
-    Reporter,
-    judged,
-)
+from django_pgqueue.worker.producer.reporter import Accounts, Reporter, judged
 from tests.app import worker_tasks as tasks
 from tests.app.unique_tasks import hold_and_snooze
 from tests.support.factories import claimed
-from tests.support.jobs import add
+from tests.support.jobs import add, sql
 from tests.support.sessions import Connect, Connection
-from tests.support.workers import fresh, run_due, until, working
+from tests.support.workers import fresh, over, run_due, until, working
 
 
 def reporter_with(*outcomes: tuple[Kind, bool]) -> Reporter:
@@ -54,19 +46,18 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
     reporter.add([Result(claimed(1), Outcome(1, 7))])
     assert not reporter.due(100.0, 2)
     assert reporter.due(100.0, 1)
-    assert reporter.due(100.0 + 2 * COLLECT_SECONDS, 2)
-    assert reporter.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
+    assert reporter.due(100.0 + 2 * reporter_module.COLLECT_SECONDS, 2)
+    assert reporter.seconds_left(100.0) == pytest.approx(reporter_module.COLLECT_SECONDS, rel=1e-6)
     assert reporter.seconds_left(200.0) == 0
     # While threads have enough to run, the producer is more patient.
-    assert not reporter.due(100.0 + 2 * COLLECT_SECONDS, 2, BACKLOG_SECONDS)
+    assert not reporter.due(100.0 + 2 * reporter_module.COLLECT_SECONDS, 2, BACKLOG_SECONDS)
     assert reporter.due(100.0 + 2 * BACKLOG_SECONDS, 2, BACKLOG_SECONDS)
     assert reporter.seconds_left(100.0, BACKLOG_SECONDS) == pytest.approx(BACKLOG_SECONDS, rel=1e-6)
 
 
 def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
     reporter = reporter_with(("done", False), ("failed", False), ("done", True))  # that of an atomic job
-    statement = reporter.statement()
-    assert statement is not None
+    statement: Any = reporter.statement()
     assert statement[1][0] == "{1,2}"
     reporter.add([Result(claimed(4), Outcome(4, 7))])  # while the server works
     reported = judged(reporter.sent(), [([1], None)])
@@ -82,8 +73,7 @@ def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_r
     running = RunningJob(claimed(1, max_attempts=1), tasks.noop, worker=1, alias="default")
     running.started = monotonic() - 5
     ends = outcomes.Outcomes("default", 1, Announcer())
-    outcome = ends.succeeded(running, None) if error is None else ends.unsuccessful(running, error)
-    assert outcome.ran is not None
+    outcome: Any = ends.succeeded(running, None) if error is None else ends.unsuccessful(running, error)
     assert outcome.ran >= 5
     time.sleep(0.01)
     parameters = finish_parameters([outcome], 20)
@@ -130,19 +120,16 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
 def test_a_job_that_cannot_even_fail_spoils_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     """A trigger of a user refuses to move the job to history, whatever its outcome is."""
     jobs = [enqueue(tasks.add, number) for number in range(5)]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '23514'; END $$"
-        )
-        cursor.execute(
-            "CREATE TRIGGER refuse BEFORE DELETE ON pgqueue_job_live FOR EACH ROW"
-            f" WHEN (OLD.id = {jobs[2].pk}) EXECUTE FUNCTION refuse()"
-        )
-        try:
-            run_due()
-        finally:
-            cursor.execute("DROP FUNCTION refuse CASCADE")
+    sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '23514'; END $$;"
+        " CREATE TRIGGER refuse BEFORE DELETE ON pgqueue_job_live FOR EACH ROW"
+        f" WHEN (OLD.id = {jobs[2].pk}) EXECUTE FUNCTION refuse()"
+    )
+    try:
+        run_due()
+    finally:
+        sql("DROP FUNCTION refuse CASCADE")
     assert [fresh(job).status for job in jobs] == ["done", "done", "running", "done", "done"]
     assert "the server refused even to store its failure" in caplog.text
     # It stays on the list of workers, so that its job is recovered when it counts as dead.
@@ -167,12 +154,12 @@ def test_an_outcome_that_is_held_back_stays_and_is_not_put_off_when_another_one_
     session: Any = Locked()
     reporter = reporter_with(("retry", False))
     assert reporter.report_one_by_one(session) == []
-    now += TRY_LOCKED_AGAIN / 2
+    now += reporter_module.TRY_LOCKED_AGAIN / 2
     reporter.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
     assert reporter.report_one_by_one(session) == []
     assert reporter.ids() == {1, 2}
     assert not reporter.readd_locked(now)
-    assert reporter.readd_locked(100.0 + TRY_LOCKED_AGAIN)
+    assert reporter.readd_locked(100.0 + reporter_module.TRY_LOCKED_AGAIN)
     assert {result.row.id for result in reporter._waiting} == {1, 2}
 
 
@@ -211,7 +198,7 @@ def test_a_job_that_another_session_holds_up_holds_up_no_other_one(
 ) -> None:
     job = enqueue(task.using(unique_key="k"), "a")
     with working(threads=2) as worker:
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        tasks.runs("a")
         session = worker.producer._connection.session
         block(holder, job)
         tasks.gate("a").set()
@@ -229,29 +216,23 @@ def test_a_job_that_another_session_holds_up_holds_up_no_other_one(
 def test_a_locked_table_is_waited_for_over_the_same_connection(
     holder: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    jobs = [enqueue(tasks.hold, name) for name in "abcdef"]
-    with working(threads=6) as worker:
-        for name in "abcdef":
-            assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
+    with working(threads=6) as worker, tasks.held(*"abcdef") as jobs:
         session = worker.producer._connection.session
         holder.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
-        for name in "abcdef":
-            tasks.gate(name).set()
+        tasks.release(*"abcdef")
         until(lambda: "cannot be reported yet" in caplog.text)
         holder.rollback()
-        until(lambda: all(fresh(job).status == "done" for job in jobs))
+        over(*jobs)
         assert worker.producer._connection.session is session
-    assert [fresh(job).attempts for job in jobs] == [1] * 6
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 6
 
 
 def test_what_is_still_locked_at_the_end_is_left_to_recovery(
     holder: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = enqueue(tasks.hold, "a")
-    with working() as worker:
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+    with working() as worker, tasks.held("a") as job:
         lock(holder, job)
-        tasks.gate("a").set()
+        tasks.release("a")
         worker.stop(grace=1)
     assert fresh(job).status == "running"
     assert "cannot be reported" in caplog.text
@@ -279,12 +260,12 @@ def test_statistics_are_written_if_an_attempt_has_ended_and_the_time_has_come(ki
     accounts, server = Accounts(), Server()
     session: Any = server
     accounts.count(claimed(), kind, 0.1, 0.1)
-    accounts.write(session, FLUSH_EVERY)
+    accounts.write(session, reporter_module.FLUSH_EVERY)
     assert server.written == 0, "this ends no attempt"
     accounts.count(claimed(), "done", 0.1, 0.1)
-    accounts.write(session, FLUSH_EVERY - 1)
+    accounts.write(session, reporter_module.FLUSH_EVERY - 1)
     assert server.written == 0
-    for now in (FLUSH_EVERY, 3 * FLUSH_EVERY):
+    for now in (reporter_module.FLUSH_EVERY, 3 * reporter_module.FLUSH_EVERY):
         accounts.write(session, now)
         assert server.written == 1
 

@@ -14,25 +14,9 @@ from typing import Any
 import pytest
 
 from django_pgqueue.worker import spawn
-from django_pgqueue.worker.spawn import (
-    END_WITHIN,
-    LONGEST_CAUSE,
-    START_WITHIN,
-    Farewell,
-    ParentLink,
-    has_ended,
-    is_stopped,
-    last_words,
-)
+from django_pgqueue.worker.spawn import Farewell, ParentLink, has_ended, is_stopped, last_words
 from django_pgqueue.worker.started_jobs import StartedJobs
-from django_pgqueue.worker.supervisor.child import (
-    DRAINING,
-    ENDING,
-    LONGEST_BACKOFF,
-    QUICK,
-    STARTING,
-    Child,
-)
+from django_pgqueue.worker.supervisor.child import DRAINING, ENDING, LONGEST_BACKOFF, QUICK, STARTING, Child
 from django_pgqueue.worker.supervisor.fleet import Load, divide, next_move
 from django_pgqueue.worker.waker import StopSignals
 from tests.support.workers import until
@@ -125,12 +109,11 @@ def test_a_cause_is_one_line_whatever_the_exception_is() -> None:
             line = ParentLink(theirs.fileno())
             line.say(error=error)
             line.say(0)  # too late
-            said = last_words(ours)
-        assert said is not None
+            said: Any = last_words(ours)
         assert said.code is None
         assert type(error).__name__ in said.cause
         assert "\n" not in said.cause
-        assert len(said.cause) <= LONGEST_CAUSE
+        assert len(said.cause) <= spawn.LONGEST_CAUSE
 
 
 @pytest.fixture
@@ -172,8 +155,7 @@ class Place(Child):
 
     def end(self) -> Any:
         """Wait for the end of the process, which was killed."""
-        end = self.wait(5.0)
-        assert end is not None
+        end: Any = self.wait(5.0)
         assert end.was_killed
         return end
 
@@ -203,13 +185,13 @@ def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
     (said,) = caplog.messages
     assert "still loads the settings and apps after 15 s; it is killed at 120 s" in said
     assert (place.state, place.is_slow) == (STARTING, True)
-    place.passes(START_WITHIN)
+    place.passes(spawn.START_WITHIN)
     assert place.end().how == "signal SIGKILL (it had not loaded the settings and apps within 120 s)"
 
 
 def test_one_that_has_loaded_the_project_may_wait_for_its_database(place: Place) -> None:
     place.memory.is_set_up = True
-    place.passes(2 * START_WITHIN)
+    place.passes(2 * spawn.START_WITHIN)
     assert not place.is_slow
     assert place.lives
 
@@ -230,10 +212,10 @@ def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
 
 def test_one_that_does_not_notice_the_end_of_its_grace_period_is_killed(place: Place) -> None:
     place.memory.is_set_up = True
-    place.memory.drains_until = monotonic() - END_WITHIN + 60
+    place.memory.drains_until = monotonic() - spawn.END_WITHIN + 60
     place.passes(3600)
     assert place.lives
-    place.memory.drains_until = monotonic() - END_WITHIN
+    place.memory.drains_until = monotonic() - spawn.END_WITHIN
     place.passes(0.0)
     assert place.end().how == "signal SIGKILL (it did not end within 30 s after its grace period)"
 
@@ -246,10 +228,10 @@ def test_one_that_was_done_and_does_not_end_is_killed(
 ) -> None:
     """What it has said still holds."""
     place.its_end.send(words)
-    place.passes(END_WITHIN / 2)
+    place.passes(spawn.END_WITHIN / 2)
     assert place.state is ENDING
     assert place.lives
-    place.passes(END_WITHIN)
+    place.passes(spawn.END_WITHIN)
     assert place.end().farewell == farewell
     (said,) = caplog.messages
     assert "it was done, but an exit handler or a thread kept it from ending within 30 s" in said

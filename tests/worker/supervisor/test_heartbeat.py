@@ -1,7 +1,10 @@
-"""Which heartbeats are sent, and when recovery runs. The clock of the supervisor belongs to the test."""
+"""Which heartbeats are sent, when recovery runs, and what a supervisor does that has lost its database. Its
+clock belongs to the test.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from select import select
@@ -10,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import psycopg
 import pytest
-from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
@@ -21,8 +24,11 @@ from django_pgqueue.schedules.fire import SPREAD
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
+from tests.app.worker_tasks import noop
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
+from tests.support.jobs import sql
 from tests.support.schedules import jobs_of, overdue
+from tests.support.sessions import open_raw
 from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh
 
@@ -47,14 +53,20 @@ class Supervisor:
         self.now = 1000.0
         monkeypatch.setattr(heartbeat_module, "monotonic", lambda: self.now)
         self.child: Any = SimpleNamespace(lives=True, worker=1, jobs=Jobs())
+        self.children: list[Any] = [self.child]
         self.heartbeat = Heartbeat(WorkerOptions())
         assert self.heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
 
-    def turn(self) -> float:
+    def serve(self) -> float:
         """Do what is due next, and return the pause before it."""
         pause = self.heartbeat.seconds_left(self.now)
         self.now += pause
-        self.heartbeat.serve([self.child])
+        self.heartbeat.serve(self.children)
+        return pause
+
+    def turn(self) -> float:
+        """Do it with a connection that lasts."""
+        pause = self.serve()
         assert self.heartbeat.session
         return pause
 
@@ -218,7 +230,7 @@ def test_a_supervisor_listens_only_if_there_are_schedules(supervisor: Supervisor
 def test_a_change_of_a_schedule_is_heard_between_two_heartbeats(supervisor: Supervisor, change: str) -> None:
     listening(supervisor)
     if change == "made":
-        connection.cursor().execute(
+        sql(
             "INSERT INTO pgqueue_schedule (name, task_path, every, since)"
             " VALUES ('changed', 'tests.app.tasks.noop', '1 second', now() - interval '3 seconds')"
         )
@@ -231,8 +243,7 @@ def test_a_change_of_a_schedule_is_heard_between_two_heartbeats(supervisor: Supe
         if change == "resumed":
             made.resume()
     serve_on_news(supervisor)
-    row = Schedule.objects.get(pk="changed")
-    assert row.next_run_at is not None
+    row: Any = Schedule.objects.get(pk="changed")
     assert abs((row.next_run_at - timezone.now()).total_seconds()) < 60
 
 
@@ -255,7 +266,7 @@ def test_a_lost_session_is_replaced_and_listens_again(supervisor: Supervisor) ->
     listening(supervisor)
     (file,) = supervisor.heartbeat.files
     pid = supervisor.heartbeat.session.connection.info.backend_pid  # type: ignore[union-attr]
-    connection.cursor().execute("SELECT pg_terminate_backend(%s)", (pid,))
+    sql("SELECT pg_terminate_backend(%s)", pid)
     assert select([file], [], [], DEADLINE)[0]
 
     def is_lost() -> bool:
@@ -267,3 +278,97 @@ def test_a_lost_session_is_replaced_and_listens_again(supervisor: Supervisor) ->
     for _ in range(5):
         supervisor.turn()
     assert supervisor.heartbeat.files
+
+
+# -- outages
+
+
+@pytest.fixture
+def alone(supervisor: Supervisor) -> Supervisor:
+    """A supervisor without processes, which leaves out no heartbeat."""
+    supervisor.children.clear()
+    supervisor.turn()
+    return supervisor
+
+
+def cut(supervisor: Supervisor) -> None:
+    """End the session, and let the heartbeat notice it."""
+    session: Any = supervisor.heartbeat.session
+    sql("SELECT pg_terminate_backend(%s, 5000)", session.connection.info.backend_pid)
+    assert supervisor.serve() == pytest.approx(1.0)  # the last heartbeat was sent
+    assert supervisor.heartbeat.session is None
+
+
+def test_a_supervisor_tries_again_at_once_and_beats(alone: Supervisor) -> None:
+    """If all lose their connections at once, the first one back recovers those that send no heartbeats."""
+    for _ in range(3):
+        cut(alone)
+        assert 0 < alone.turn() <= 0.1
+
+
+def test_a_supervisor_tries_at_least_once_each_heartbeat(
+    alone: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = Mock(side_effect=psycopg.OperationalError("connection refused\n"))
+    monkeypatch.setattr(heartbeat_module, "connect", refuse)
+    cut(alone)
+    for number in range(1, 13):
+        assert alone.serve() <= 1.0
+        assert refuse.call_count == number
+
+
+def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
+    alone: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can connect each time, but only a successful round ends the outage."""
+    full = psycopg.errors.DiskFull("no space left on device")
+    monkeypatch.setattr(alone.heartbeat._rounds, "run", Mock(side_effect=full))
+    assert [alone.serve() for _ in range(7)][-1] >= 0.5
+
+
+def test_a_supervisor_whose_prepared_statements_are_gone_opens_a_new_session(
+    alone: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        alone.turn()
+    session: Any = alone.heartbeat.session
+    session.connection.pgconn.exec_(b"DEALLOCATE ALL")
+    for _ in range(2):
+        alone.serve()
+    assert alone.heartbeat.session not in (None, session)
+    assert [(each.levelname, each.exc_info) for each in caplog.records] == [("WARNING", None), ("INFO", None)]
+    lost, again = caplog.messages
+    assert lost.startswith("the connection is lost: a prepared statement cannot be used anymore")
+    assert again == "connected again"
+
+
+# -- what still runs when a user stops the command
+
+
+def test_the_database_names_what_still_runs(supervisor: Supervisor) -> None:
+    """What has ended meanwhile, and is not reported to the supervisor yet, is not waited for."""
+    path = noop.module_path
+    running = JobFactory.create(running=True, task_path=path)
+    over = JobFactory.create(done=True, task_path=path)
+    named: Any = supervisor.heartbeat.running([running.pk, over.pk])
+    ((name, age),) = named
+    assert name == path
+    assert 0 <= age < 3600
+    assert supervisor.heartbeat.running([]) == []
+
+
+def test_a_database_that_does_not_answer_holds_nobody_up(supervisor: Supervisor) -> None:
+    """A lock on the whole table: the numbers must do, and the connection stays in use."""
+    job = JobFactory.create(running=True)
+    with open_raw() as other, other.transaction():
+        other.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
+        assert supervisor.heartbeat.running([job.pk]) is None
+    assert supervisor.heartbeat.session
+    assert supervisor.heartbeat.running([job.pk])
+    sql(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    assert supervisor.heartbeat.running([job.pk]) is None, "the connection is lost"
+    assert supervisor.heartbeat.running([job.pk]) is None, "there is no connection"

@@ -10,15 +10,9 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 from syrupy.assertion import SnapshotAssertion
 
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from django_pgqueue.worker.supervisor.supervisor import WRITE_EVERY, Service, running_jobs, stopping
-from tests.app.worker_tasks import noop
-from tests.support.factories import JobFactory
-from tests.support.sessions import open_raw
 
 # -- the file
 
@@ -147,42 +141,3 @@ def test_what_a_user_is_told_who_stops_the_command(wording: SnapshotAssertion) -
     ]  # fmt: skip
     second = [(running, None, None) for running in (none, one, two, unknown)]
     assert "\n".join(stopping(*each) for each in [*first, *second]) == wording
-
-
-@pytest.fixture
-def heartbeat(transactional_db: None) -> Iterator[Heartbeat]:
-    """One that is connected."""
-    heartbeat = Heartbeat(WorkerOptions())
-    assert heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
-    yield heartbeat
-    heartbeat.end()
-
-
-def test_the_database_names_what_still_runs(heartbeat: Heartbeat) -> None:
-    """What has ended meanwhile, and is not reported to the supervisor yet, is not waited for."""
-    path = noop.module_path
-    running = JobFactory.create(running=True, task_path=path)
-    over = JobFactory.create(done=True, task_path=path)
-    named = heartbeat.running([running.pk, over.pk])
-    assert named is not None
-    ((name, age),) = named
-    assert name == path
-    assert 0 <= age < 3600
-    assert heartbeat.running([]) == []
-
-
-def test_a_database_that_does_not_answer_holds_nobody_up(heartbeat: Heartbeat) -> None:
-    """A lock on the whole table: the numbers must do, and the connection stays in use."""
-    job = JobFactory.create(running=True)
-    with open_raw() as other, other.transaction():
-        other.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
-        assert heartbeat.running([job.pk]) is None
-    assert heartbeat.session
-    assert heartbeat.running([job.pk])
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-    assert heartbeat.running([job.pk]) is None, "the connection is lost"
-    assert heartbeat.running([job.pk]) is None, "there is no connection"
