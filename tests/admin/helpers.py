@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 from django.contrib import admin
@@ -67,6 +68,20 @@ def read(client: Client, address: str, **query: Any) -> str:
     return _TIME.sub("<time>", shown(body(client, address, **query)))
 
 
+def rows_of(page: str) -> str:
+    """Return what a user reads in the rows of a list."""
+    rows = page.split("<tbody>")[1].split("</tbody>")[0]
+    return shown(f'<div id="content">{rows}</div>')
+
+
+def hidden_fields(html: str) -> dict[str, Any]:
+    """Return the hidden fields of a form."""
+    fields: dict[str, Any] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html):
+        fields.setdefault(unescape(name), []).append(unescape(value))
+    return fields
+
+
 def chosen_links(page: str) -> list[str]:
     """Return what is chosen in each filter of a list, in their order."""
     found = re.findall(r'<li class="selected">\s*<a[^>]*>(.*?)</a>', page)
@@ -121,7 +136,7 @@ def opened(client: Client | None = None, /, **query: Any) -> Any:
     return admin.site.get_model_admin(Job).get_changelist_instance(request)
 
 
-def listed(client: Client, address: str = LIST, /, **query: Any) -> list[int]:
+def listed(client: Client, address: str = LIST, /, **query: Any) -> list[Any]:
     """Return the ids on a list, from the top."""
     if address == LIST:
         return [row.pk for row in opened(client, **query).result_list]
@@ -157,6 +172,11 @@ def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool =
     return Page(address, response.content.decode())
 
 
+def statuses(*jobs: Job) -> list[str]:
+    found = dict(Job.objects.values_list("pk", "status"))
+    return [found[job.pk] for job in jobs]
+
+
 @dataclass
 class Page:
     """A page that asks for confirmation."""
@@ -182,10 +202,7 @@ class Page:
     @property
     def fields(self) -> dict[str, Any]:
         """The hidden fields of the form."""
-        fields: dict[str, Any] = {}
-        for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', self.content):
-            fields.setdefault(name, []).append(value)
-        return fields
+        return hidden_fields(self.content)
 
     def confirm(self, client: Client) -> tuple[str, str]:
         """Press the button."""

@@ -10,7 +10,6 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -23,8 +22,9 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.models.changes import run_now_ids
 from django_pgqueue.testing import AttemptResult, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.jobs import sql
 
-from .helpers import Page, ask, body, post, staff, url
+from .helpers import Page, ask, body, post, staff, statuses, url
 
 pytestmark = pytest.mark.django_db
 
@@ -76,11 +76,6 @@ def said() -> list[str]:
     return [entry.change_message for entry in LogEntry.objects.order_by("pk")]
 
 
-def states(jobs: list[Job]) -> list[str]:
-    found = dict(Job.objects.values_list("pk", "status"))
-    return [found[job.pk] for job in jobs]
-
-
 def test_many_jobs_change_in_the_background(root: Client) -> None:
     failed = JobFactory.create_batch(5, failed=True)
     other = JobFactory.create(failed=True, queue_name="other")
@@ -88,7 +83,7 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
     assert page.sentences == ["5 failed jobs would run again."]
     assert "This runs in the background" in page.content
     job = confirmed(root, page)
-    assert states([*failed, other]) == ["failed"] * 6, "nothing changes within the request"
+    assert statuses(*failed, other) == ["failed"] * 6, "nothing changes within the request"
     late = JobFactory.create(failed=True)
     assert f'data-pgqueue-key="{job.pk}"' in body(root, url("change", job.pk))
     live = body(root, url("progress"), keys=str(job.pk))
@@ -96,12 +91,10 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
     assert f'data-pgqueue-key="{job.pk}"' in live
     assert ran().result == {"changed": 5, "of": 5, "words": "5 jobs run again."}
     assert "The job has ended." in body(root, url("progress"), keys=str(job.pk))
-    assert states([*failed, other, late]) == ["pending"] * 5 + ["failed"] * 2
-    began = (
-        "Started in the background. Action: Retry. Filters: status=failed, queue=default. "
-        "Jobs that would change: 5."
-    )
-    assert said() == [began, "Ended. Action: Retry. 5 jobs run again."]
+    assert statuses(*failed, other, late) == ["pending"] * 5 + ["failed"] * 2
+    began = "Started in the background. Action: Retry. Filters: status=failed, queue=default."
+    ended = "Ended. Action: Retry. 5 jobs run again."
+    assert said() == [f"{began} Jobs that would change: 5.", ended]
     history = body(root, url("history", job.pk))
     assert all(text in history for text in (*said(), 'class="pgqueue-nav"'))
     steps = [step["name"] for step in Job.objects.get(pk=job.pk).steps or []]
@@ -130,9 +123,7 @@ def test_selected_rows_and_new_values(root: Client) -> None:
     assert said()[0].startswith("Started in the background. Action: Edit (Priority: 7, Run after: ")
 
 
-def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_counts_exactly_beyond_the_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "FIRST_COUNTED", (3,))
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
@@ -155,22 +146,21 @@ def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
     late = JobFactory.create(scheduled=True)
     words = "3 jobs were cancelled, or asked to stop if they were running."
     assert ran().result["words"] == f"{words} 2 others changed in the meantime and were left alone."
-    assert states([*jobs, late]) == ["running", *["cancelled"] * 4, "pending"]
+    assert statuses(*jobs, late) == ["running", *["cancelled"] * 4, "pending"]
     assert Job.objects.get(pk=jobs[0].pk).cancel_requested_at is None
 
 
 def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> None:
     """The jobs with the key are gone when the job runs. Others have the term in their arguments."""
-    keyed = JobFactory.create_batch(
-        3, limit_key="acme", status="blocked", wait_position=5, waiting_reason="full"
-    )
+    blocked = {"status": "blocked", "wait_position": 5, "waiting_reason": "full"}
+    keyed = JobFactory.create_batch(3, limit_key="acme", **blocked)
     others = JobFactory.create_batch(3, args=["key:acme", 1])
     page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
     assert page.sentences == ["3 waiting jobs would be cancelled."]
     confirmed(root, page)
     cancel(Job.objects.filter(pk__in=[job.pk for job in keyed]))
     assert ran().result["words"] == "No job changed: all of them changed in the meantime."
-    assert set(states(others)) == {"pending"}
+    assert set(statuses(*others)) == {"pending"}
 
 
 def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> None:
@@ -199,7 +189,7 @@ def test_its_page_is_titled_by_what_it_does_and_hides_the_signature(root: Client
         assert bulk.title(strange) == ""
 
 
-def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
+def test_a_cancel_stops_it_and_after_a_retry_it_goes_on(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
@@ -215,17 +205,15 @@ def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
     monkeypatch.setattr(chunks, "take", cancel_after_the_first)
     words = "2 jobs were cancelled, or asked to stop if they were running."
     assert refused(job) == f"Cancelled. {words}"
-    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4
+    assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 4
     assert said()[-1] == f"Cancelled. Action: Cancel. {words}"
     retry(jobs[0].pk)
     retry(job.pk)
     assert ran().result["changed"] == 6
-    assert states(jobs) == ["pending", *["cancelled"] * 5], "the first chunk is not done again"
+    assert statuses(*jobs) == ["pending", *["cancelled"] * 5], "the first chunk is not done again"
 
 
-def test_an_interrupted_chunk_is_done_again_and_no_other_is(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_interrupted_chunk_is_done_again(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
     started(root, "run_now", jobs[0], across=True)
     seen: list[list[int]] = []
@@ -238,9 +226,8 @@ def test_an_interrupted_chunk_is_done_again_and_no_other_is(
             raise SystemExit("the worker dies after its jobs changed, before it is recorded")
         return changed
 
-    monkeypatch.setitem(
-        actions.ACTIONS, "run_now", replace(actions.ACTIONS["run_now"], run=die_in_the_second)
-    )
+    deadly = replace(actions.ACTIONS["run_now"], run=die_in_the_second)
+    monkeypatch.setitem(actions.ACTIONS, "run_now", deadly)
     assert ran(raise_failures=False).outcome == "retry"
     due = [job.pk for job in Job.objects.filter(run_after__lte=timezone.now(), task_path=jobs[0].task_path)]
     assert sorted(due) == [job.pk for job in jobs[:2]], "the second chunk was rolled back"
@@ -273,7 +260,7 @@ def test_who_may_no_longer_do_it_is_refused(lost: str) -> None:
     else:
         assert refused(job) == f"The user {user} may no longer do this. No job changed."
         assert said()[-1].startswith(f"The user {user} may no longer do this.")
-    assert states(done) == ["done"] * 3
+    assert statuses(*done) == ["done"] * 3
 
 
 @pytest.mark.promise("many-checked-again")
@@ -289,13 +276,11 @@ def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(chunks, "take", fire)
     assert "may no longer do this. 2 jobs were cancelled" in refused(job)
-    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+    assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 3
 
 
 @pytest.mark.parametrize("change", ["user", "action", "seal", "old"])
-def test_an_order_that_was_changed_or_is_old_is_refused(
-    root: Client, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_changed_or_old_order_runs(root: Client, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = JobFactory.create_batch(3, scheduled=True)
     job = started(root, "run_now", *jobs)
     order, seal = Job.objects.get(pk=job.pk).args
@@ -306,10 +291,9 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     else:
         order[change] = "cancel" if change == "action" else "99"
     Job.objects.filter(pk=job.pk).update(args=[order, seal])
-    assert refused(job).startswith(
-        "This action is more than" if change == "old" else "The signature of this action"
-    )
-    assert states(jobs) == ["pending"] * 3
+    why = "This action is more than" if change == "old" else "The signature of this action"
+    assert refused(job).startswith(why)
+    assert statuses(*jobs) == ["pending"] * 3
 
 
 def test_a_copy_of_the_job_is_refused(root: Client) -> None:
@@ -319,37 +303,31 @@ def test_a_copy_of_the_job_is_refused(root: Client) -> None:
     retry(jobs[0].pk)
     copy = enqueue(bulk.run, *Job.objects.get(pk=job.pk).args)
     assert refused(Job.objects.get(pk=copy.pk)).startswith("This user has not started this job.")
-    assert states(jobs) == ["pending", "cancelled", "cancelled"]
+    assert statuses(*jobs) == ["pending", "cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize("why", ["no worker", "other queue", "everything", "queue", "task"])
-def test_without_a_worker_that_would_start_it_the_request_does_it(
-    root: Client, why: str, worker: Worker
-) -> None:
+def test_without_a_worker_to_start_it_the_request_does_it(root: Client, why: str, worker: Worker) -> None:
     if why == "no worker":
         worker.delete()
     elif why == "other queue":
         Worker.objects.update(queues=["mail"])
-    pauses: dict[str, dict[str, Any]] = {
-        "everything": {"everything": True}, "queue": {"queue": "default"}, "task": {"task": bulk.run},
-    }  # fmt: skip
-    if why in pauses:
-        pause(**pauses[why])
+    else:
+        target: dict[str, Any] = {"everything": True, "queue": "default", "task": bulk.run}
+        pause(**{why: target[why]})
     jobs = JobFactory.create_batch(5, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], query="queue=default", across=True)
     assert "No worker can run this in the background now. It runs in this request" in page.content
     words = "5 jobs were cancelled, or asked to stop if they were running."
     assert page.confirm(root) == (words, "success")
-    assert states(jobs) == ["cancelled"] * 5
+    assert statuses(*jobs) == ["cancelled"] * 5
     [entry] = LogEntry.objects.all()
     assert entry.change_message == f"Action: Cancel. Filters: queue=default. {words}"
     assert (entry.object_id, entry.object_repr) == (None, "jobs with queue=default")
     assert "jobs with queue=default" in body(root, "/admin/")
 
 
-def test_the_request_stops_after_its_time(
-    root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_ends_after_its_time(root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     worker.delete()
     monkeypatch.setattr(confirm, "SECONDS", -1.0)
     jobs = JobFactory.create_batch(5, scheduled=True)
@@ -359,12 +337,10 @@ def test_the_request_stops_after_its_time(
         "Repeat the action for the rest."
     )
     assert level == "warning"
-    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+    assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 3
 
 
-def test_the_request_stops_within_a_statement(
-    root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_ends_in_a_statement(root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for text may read for minutes before it finds the next jobs."""
     worker.delete()
     real = iter([chunks.take])
@@ -372,9 +348,7 @@ def test_the_request_stops_within_a_statement(
     def slow_take(*args: Any) -> Any:
         if (take := next(real, None)) is not None:
             return take(*args)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(20)")
-        return None
+        return sql("SELECT pg_sleep(20)")
 
     monkeypatch.setattr(chunks, "take", slow_take)
     monkeypatch.setattr(confirm, "_LEAST", 0.2)
@@ -384,10 +358,8 @@ def test_the_request_stops_within_a_statement(
     told, level = page.confirm(root)
     assert told.endswith("The time for one request has passed. Repeat the action for the rest.")
     assert level == "warning"
-    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW statement_timeout")
-        assert cursor.fetchone() == ("0",), "the limit ends with the chunk"
+    assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 3
+    assert sql("SHOW statement_timeout") == "0", "the limit ends with the chunk"
 
 
 def test_the_queue_is_a_setting_or_one_that_is_permitted(root: Client, settings: Any) -> None:
@@ -408,9 +380,7 @@ def test_the_queue_is_a_setting_or_one_that_is_permitted(root: Client, settings:
     assert queues == ["ops", "special", "default"]
 
 
-def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_steps_of_a_job_are_enough_for_ten_million_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     sizes = [chunks.size_of(number) for number in range(MOST_STEPS - 2)]
     assert sizes[0] == 500

@@ -104,6 +104,13 @@ def test_the_limit_of_a_page_that_fails_is_over() -> None:
     assert connection.execute_wrappers == []
 
 
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_left_on_a_connection_in_autocommit() -> None:
+    with time_limit("default", 2):
+        assert limit() == "2s"
+    assert limit() == "0"
+
+
 # --- Several databases are asked side by side, and one that does not answer costs the others nothing
 
 
