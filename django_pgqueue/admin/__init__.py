@@ -6,17 +6,18 @@ fields of a job are read-only; the action "Edit" changes what may change while a
 
     base         what all pages have: the database, permissions, a time limit, no control characters
     console      visible jobs, URLs, the bar to all pages, the frame of pages without a model, what is paused
-    display      values and times, in the same way everywhere
+    display      values, times, names and texts, in the same way everywhere
     lists        lists that stay fast with a long history; shard_lists joins the ones of several databases
     charts       figures as drawings
     overview     is the queue well?
     jobs         the list of jobs; job_page is the page of one
-    bulk         actions on jobs, few or a million; history says who did what
+    bulk         actions on jobs, few or a million
     failures     failures by group
     batches      batches; workflow draws one
-    queues, workers, tasks, schedules, limits, pauses   what their names say
+    queues, workers, tasks, schedules   what their names say
+    limits       limits and pauses: what holds jobs back
     database_page   locks, old transactions, dead rows and connections, and when to act
-    ask          the confirmation page for actions on a few workers or pauses
+    ask          buttons, the page that asks for confirmation, and who did what
     payloads     a mixin for the admin of payload models
 """
 
@@ -28,8 +29,7 @@ from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Work
 from .batches import BatchAdmin
 from .job_page.page import links_for
 from .jobs.admin import JobAdmin
-from .limits import LimitAdmin
-from .pauses import PauseAdmin
+from .limits import LimitAdmin, PauseAdmin
 from .payloads import PayloadAdmin
 from .queues import QueueAdmin
 from .schedules.admin import ScheduleAdmin

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import flatten, flatten_fieldsets, quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
@@ -34,15 +35,13 @@ from ..postgres.aliases import same_database
 from ..postgres.replicas import replica_state
 from ..postgres.timeout import TimeLimitReached, time_limit
 from .console import ROW_SHARD, Paused, bar, console_page, on_row_shard, page_url, paused
-from .lists import OtherAddress
+from .lists import OtherAddress, address
 from .shard_lists import act_on_all, list_of_all, shard_links
-from .shards import chosen, is_of_all, of_page, on_shard
+from .shards import View, chosen, is_of_all, of_page, on_shard
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin
-    ModelForm = forms.ModelForm[Any]
 else:
-    ModelForm = forms.ModelForm
 
     class ModelAdmin(admin.ModelAdmin):
         """Accepts a type parameter at run time; Django's own class does so only in the stubs."""
@@ -52,13 +51,11 @@ else:
 
 
 M = TypeVar("M", bound=Model)
-View: TypeAlias = Callable[..., HttpResponseBase]
-
 
 _CHECKBOX = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">'
 
 
-class DatabaseForm(ModelForm):
+class DatabaseForm(forms.ModelForm):  # type: ignore[type-arg]
     """The form of a row in the database of its class."""
 
     using: ClassVar[str]
@@ -66,10 +63,8 @@ class DatabaseForm(ModelForm):
 
     def validate_unique(self) -> None:
         """Do what Django's method does, which would query the database that the routers choose."""
-        name = self.cleaned_data.get("name")
-        if not self.taken:
-            super().validate_unique()
-        elif name and type(self.instance)._base_manager.using(self.using).filter(pk=name).exists():
+        name = self.cleaned_data.get("name") if self.taken else None
+        if name and type(self.instance)._base_manager.using(self.using).filter(pk=name).exists():
             self.add_error("name", ValidationError(self.taken, code="unique"))
 
 
@@ -90,10 +85,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     class Media:
         css = {"all": [f"django_pgqueue/{name}.css" for name in ("theme", "admin", "keys")]}
         js: ClassVar[list[Any]] = [
-            Script("django_pgqueue/times.js", defer=True),
-            Script("django_pgqueue/live.js", defer=True),
-            Script("django_pgqueue/keys.js", defer=True),
-            Script("django_pgqueue/search.js", defer=True),
+            Script(f"django_pgqueue/{name}.js", defer=True) for name in ("times", "live", "keys", "search")
         ]
 
     @property
@@ -161,8 +153,7 @@ class DatabaseAdmin(ModelAdmin[M]):
         """Show the shard of a row, or links to the shards of a row that is several."""
         if self.add_up is None:
             return row._state.db
-        address = partial(self.address, "change", row.pk)
-        return shard_links(row.of_shards, lambda: on_row_shard(address()), row.without)
+        return shard_links(row.of_shards, partial(self.address, "change", row.pk), row.without)
 
     def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
         """Name the shard that a message is about, if the page is about all."""
@@ -170,21 +161,23 @@ class DatabaseAdmin(ModelAdmin[M]):
             message = format_html("{}: {}", chosen(), message)
         super().message_user(request, message, *args, **kwargs)
 
+    def note_and_tell(
+        self, request: HttpRequest, rows: Sequence[Any], note: str, words: str, flag: int = CHANGE
+    ) -> None:
+        """Note in the history of each row what an action has done, and show the user what has come of it."""
+        LogEntry.objects.log_actions(request.user.pk, rows, flag, change_message=note)  # type: ignore[arg-type]
+        self.message_user(request, words, messages.SUCCESS if rows else messages.WARNING)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Add the bar, the title that it has for the page, and the banner that everything is paused; to an
         action on rows of several shards, a part for each.
         """
-        view = partial(self._changelist_view, extra_context=extra_context)
-        if of_page(self) and not chosen() and request.method == "POST":
-            return act_on_all(self, request, view)
-        return view(request)
-
-    def _changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
         shows_all = bool(of_page(self)) and not chosen()
+        if shows_all and request.method == "POST":
+            view = partial(DatabaseAdmin.changelist_view, self, extra_context=extra_context)
+            return act_on_all(self, request, view)
         frame = {
             "title": capfirst(self.opts.verbose_name_plural),
             **bar(self.admin_site, request),
@@ -193,14 +186,9 @@ class DatabaseAdmin(ModelAdmin[M]):
         try:
             response = super().changelist_view(request, {**(extra_context or {}), **frame})
         except OtherAddress as error:
-            query = request.GET.copy()
-            for name, value in error.changes.items():
-                query.pop(name, None)
-                if value:
-                    query[name] = value
             if error.words:
                 self.message_user(request, error.words, messages.WARNING)
-            return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
+            return HttpResponseRedirect(f"{request.path}{address(request, error.changes)}")
         if cl := (getattr(response, "context_data", None) or {}).get("cl"):
             if not len(cl.result_list):
                 cl.show_admin_actions = False  # "0 of 0 selected"
@@ -215,7 +203,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     ) -> HttpResponse:
         """Add the bar with all pages, and what ``page_context`` returns."""
         more = self.page_context(request, kwargs["obj"])
-        context["media"] += more.pop("media", Media())
+        context["media"] += more.pop("media")
         context.update({**bar(self.admin_site, request), **more})
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -223,7 +211,7 @@ class DatabaseAdmin(ModelAdmin[M]):
         """Return what a page shows beside its form; "media" is added to that of the form. ``obj`` is None on
         the page that adds a row.
         """
-        return {}
+        return {"media": Media()}
 
     def subpage(self, route: str, view: View, name: str, /, **values: Any) -> URLPattern:
         """Return the URL of a page of this class, for ``get_urls``. The site checks who may enter."""
@@ -266,7 +254,8 @@ class DatabaseAdmin(ModelAdmin[M]):
     def address(self, page: str, *arguments: Any) -> str:
         """Return the URL of a page of this class: ``address("change", job.pk)``."""
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=[quote(each) for each in arguments], current_app=self.admin_site.name)
+        keys = [quote(each) for each in arguments]
+        return on_row_shard(reverse(name, args=keys, current_app=self.admin_site.name))
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models import Q, QuerySet
@@ -19,49 +19,26 @@ from ..models import BatchCounts, Job, JobBatch
 from ..models.batch import counts_of
 from ..models.job import Status
 from . import display
-from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
-from .console import is_restricted, page_url, visible_jobs
-from .display import column
-from .history import action_words, note_and_tell
+from .ask import RowAction, RowActions, RowEffect, about, action_words, held, is_confirmed, listed
+from .console import is_restricted, page_url, visible_jobs, with_query
+from .display import batch_bar, batch_name, batch_state, column
 from .job_page.formatter import Section
 from .job_page.page import children_of, shown_jobs
 from .jobs.filters import PAUSE, SpanFilter, on_shelves
-from .jobs.texts import batch_bar, batch_name, batch_state
 from .lists import ConditionFilter, KeysetChangeList
 from .workflow import WorkflowPages
 
 MOST_FAILED = 20  # on the page of a batch
 
 
-class BatchStateFilter(ConditionFilter):
-    """Filter by whether the batch is open or running, or by how it ended."""
-
-    title = _("state")
-    parameter_name = "state"
-    conditions: ClassVar = {
-        "open": (pgettext_lazy("batch", "open"), Q(finished_at__isnull=True, is_open=True)),
-        "running": (pgettext_lazy("batch", "running"), Q(finished_at__isnull=True, is_open=False)),
-        **{
-            outcome: (label, Q(finished_at__isnull=False, outcome=outcome))
-            for outcome, label in JobBatch.Outcome.choices
-        },
-    }
-
-
-class CreatedFilter(SpanFilter):
-    """Filter by the time when the batch was made."""
-
-    title = _("created")
-    parameter_name = "created"
-    column = "created_at"
-
-
-class EndedFilter(SpanFilter):
-    """Filter by the time when the last of its jobs had finished."""
-
-    title = _("finished")
-    parameter_name = "finished"
-    column = "finished_at"
+_STATES: dict[str, tuple[Any, Q]] = {
+    "open": (pgettext_lazy("batch", "open"), Q(finished_at__isnull=True, is_open=True)),
+    "running": (pgettext_lazy("batch", "running"), Q(finished_at__isnull=True, is_open=False)),
+    **{
+        outcome: (label, Q(finished_at__isnull=False, outcome=outcome))
+        for outcome, label in JobBatch.Outcome.choices
+    },
+}
 
 
 class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
@@ -77,7 +54,11 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
     list_display_links = ("id", "named")
     actions = ("cancel_batches", "retry_batches")
-    list_filter = (BatchStateFilter, CreatedFilter, EndedFilter)
+    list_filter = (
+        ConditionFilter.of(_("state"), "state", _STATES),
+        SpanFilter.of(_("created"), "created_at"),
+        SpanFilter.of(_("finished"), "finished_at"),
+    )
     search_fields = ("id", "name")
     sortable_by = ()
     fieldsets = ((None, {"fields": (("state_now", "age"), "numbers", ("created", "over"))}),)
@@ -86,7 +67,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         """Return the batches with the time of the database."""
         return super().get_queryset(request).annotate(now=Now())
 
-    def rows_for_list(self, batches: QuerySet[JobBatch]) -> list[Any]:
+    def rows_for_list(self, batches: Iterable[JobBatch]) -> list[Any]:
         """Read the batches of a page with their numbers."""
         rows: list[Any] = list(batches)
         counts = counts_of(self.database, [row.pk for row in rows])
@@ -117,23 +98,20 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     ) -> JobBatch | None:
         """Return the batch with its numbers."""
         batch: Any = super().get_object(request, object_id, from_field)
-        if batch is not None:
-            batch.counts = counts_of(self.database, [batch.pk])[batch.pk]
-        return batch  # type: ignore[no-any-return]
+        return batch and self.rows_for_list([batch])[0]  # type: ignore[no-any-return]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the buttons; and for users who may view jobs, its jobs and the jobs that wait for it."""
         context = super().page_context(request, obj)
-        if obj is not None:
-            context["pgqueue_heading"] = batch_name(obj)
-            context["pgqueue_pause"] = 0 if obj.is_finished else PAUSE
-            if not self._has_hidden(request, obj):
-                fitting = {"cancel": not obj.is_finished, "retry": obj.counts.failed}
-                names = [name for name, fits in fitting.items() if fits]
-                context["pgqueue_buttons"] = self.buttons(request, obj, names)
-            if jobs := page_url(self.admin_site, request, Job, "changelist"):
-                context["pgqueue_members"] = _member_links(obj, jobs)
-                context["pgqueue_tables"] = self._tables(request, obj)
+        context["pgqueue_heading"] = batch_name(obj)
+        context["pgqueue_pause"] = 0 if obj.is_finished else PAUSE
+        if not self._has_hidden(request, obj):
+            fitting = {"cancel": not obj.is_finished, "retry": obj.counts.failed}
+            names = [name for name, fits in fitting.items() if fits]
+            context["pgqueue_buttons"] = self.buttons(request, obj, names)
+        if jobs := page_url(self.admin_site, request, Job, "changelist"):
+            context["pgqueue_members"] = _member_links(obj, jobs)
+            context["pgqueue_tables"] = self._tables(request, obj)
         return context
 
     def _tables(self, request: HttpRequest, batch: Any) -> list[Section]:
@@ -181,7 +159,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         if not is_confirmed(request):
             counts = counts_of(self.database, [batch.pk for batch in batches])
             effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
-            return ask(self, request, action.title, effects, batches)
+            return self.ask(request, action.title, effects, batches)
         changed = {batch: self._act(batch, name) for batch in batches}
         # A cancel also closes a batch that has no live jobs.
         acted = [
@@ -196,7 +174,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
                 number,
             )
         words %= {"count": formatting.number(number)}
-        note_and_tell(self, request, acted, action_words(action.label), words)
+        self.note_and_tell(request, acted, action_words(action.label), words)
         return None
 
     def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
@@ -222,17 +200,15 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
 def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
     """Return what would happen to a batch."""
     if name == "cancel" and batch.is_finished:
-        return RowEffect(about(batch, _("{name} has finished.")), acts=False)
+        return about(batch, _("{name} has finished."), acts=False)
     if name == "cancel":
         text = _(
             "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
         )
-        return RowEffect(about(batch, text, jobs=_jobs(counts.live)))
+        return about(batch, text, jobs=_jobs(counts.live))
     if not counts.failed:
-        return RowEffect(about(batch, _("{name} has no failed jobs.")), acts=False)
-    return RowEffect(
-        about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
-    )
+        return about(batch, _("{name} has no failed jobs."), acts=False)
+    return about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
 
 
 def _jobs(count: int) -> str:
@@ -243,13 +219,9 @@ def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:
     """Return links to the lists of its jobs, by what has become of them."""
     ended = (Status.DONE, Status.FAILED, Status.CANCELLED)
     counts = ((each.value, each.label, getattr(batch.counts, each.value)) for each in ended)
-    query = urlencode({"q": f"batch:{batch.pk}"})
+    query = f"batch:{batch.pk}"
     return [
-        {
-            "label": label,
-            "count": formatting.number(count),
-            "url": f"{jobs}?{query}{f'&status={status}' if status else ''}",
-        }
+        {"label": label, "count": formatting.number(count), "url": with_query(jobs, q=query, status=status)}
         for status, label, count in [("", _("All jobs"), batch.counts.added), *counts]
         if count
     ]

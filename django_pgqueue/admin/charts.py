@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from django.forms import Media, Script
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -25,14 +24,14 @@ from ..monitoring.spans import (
     Figures,
     TimeSpan,
     between,
-    per_second,
     percentile,
     percentile_text,
 )
 from ..postgres.clock import server_now
 from . import display
+from .console import assets
 from .display import Fact
-from .lists import links, other_parameters, read_span, span_fields
+from .lists import links, read_span, span_form
 
 # A chart is a table of figures, folded below its title, so the figures can be read without JavaScript, with a
 # screen reader, and copied. ``charts.js`` draws from the cells: each has its number in ``data-value`` and its
@@ -40,11 +39,8 @@ from .lists import links, other_parameters, read_span, span_fields
 
 Color: TypeAlias = Literal["main", "second", "third", "fourth", "fifth", "sixth", "alarm", "quiet"]
 Stroke: TypeAlias = Literal["solid", "dashed", "dotted"]
-_SCRIPTS: list[Any] = [  # the stubs know only texts
-    Script(f"django_pgqueue/{name}.js", defer=True) for name in ("uplot/uPlot.iife.min", "charts")
-]
 #: What a page with charts needs, for ``console_page``.
-MEDIA = Media(css={"all": ["django_pgqueue/uplot/uPlot.min.css", "django_pgqueue/charts.css"]}, js=_SCRIPTS)
+MEDIA = assets("uplot/uPlot.min", "charts", scripts=("uplot/uPlot.iife.min", "charts"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +156,14 @@ def depth_charts(counted: Sequence[DepthPoint], points: Sequence[Figures]) -> li
 
 
 _STROKES: dict[float, Stroke] = {0.5: "solid", 0.95: "dashed", 0.99: "dotted"}
-_COLORS: dict[float, Color] = {0.5: "main", 0.95: "second"}
 
 
 def percentiles(
     points: Sequence[Figures],
     what: Literal["wait", "run"],
-    shares: Sequence[float] = tuple(_COLORS),
+    shares: Sequence[float] = (0.5, 0.95),
     label: str = "",
-    colors: Sequence[Color] = tuple(_COLORS.values()),
+    colors: Sequence[Color] = ("main", "second"),
 ) -> list[Series]:
     """Return a line for each share: how long jobs waited, or ran. What is off the scale is at its end."""
     histograms: list[Sequence[int]] = [getattr(point, f"{what}_histogram") for point in points]
@@ -191,7 +186,7 @@ def pair_text(histogram: Sequence[int]) -> str:
 def rate_facts(figures: Figures) -> list[Fact]:
     """Return what ran in the span, for the page of a task or a queue."""
     return [
-        Fact(_("Rate"), throughput(per_second([figures]))),
+        Fact(_("Rate"), throughput(figures.per_second)),
         Fact(_("Done"), formatting.number(figures.done)),
         Fact(_("Failed"), formatting.number(figures.failed)),
         Fact(_("Retried"), formatting.number(figures.retried)),
@@ -257,13 +252,8 @@ def span_filter(
     note = _(
         "Quarters of an hour are counted in the last two days, hours in the last month, and days before."
     )
-    form = {
-        "parameter_name": "span",
-        "fields": span_fields(_span_text(request)),
-        "others": other_parameters(request, "span"),
-        "note": note,
-    }
-    return {"title": _("time"), "choices": tabs, "span": form}
+    form = span_form(request, "span", _span_text(request))
+    return {"title": _("time"), "choices": tabs, "span": {**form, "note": note}}
 
 
 # Small drawings beside a number, made by the server as SVG. They have neither axes nor figures, so screen

@@ -21,7 +21,7 @@ from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR
 from django.db.models import Model, QuerySet
-from django.forms import Media
+from django.forms import Media, Script
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
@@ -34,6 +34,7 @@ from ..context import holding
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from ..models.queue import IN_FORCE
 from .display import linked, page_zone, time
+from .lists import address
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -87,7 +88,13 @@ of_row = partial(holding, ROW_SHARD)
 
 def on_row_shard(url: str) -> str:
     """Return an address of a row with its shard, in a list of the rows of several shards."""
-    return f"{url}?{urlencode({SHARD: alias})}" if (alias := ROW_SHARD.get()) else url
+    return with_query(url, **{SHARD: ROW_SHARD.get()})
+
+
+def with_query(url: str, **values: str) -> str:
+    """Return an address with these parameters, without empty ones; empty if there is no address."""
+    query = urlencode({name: value for name, value in values.items() if value})
+    return f"{url}{'&' if '?' in url else '?'}{query}" if url and query else url
 
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
@@ -126,6 +133,12 @@ _PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [
     (gettext_lazy("Pauses"), Pause, "changelist", "p"),
     (gettext_lazy("Database"), JobStat, "database", "d"),
 ]
+
+
+def assets(*styles: str, scripts: Iterable[str] = ()) -> Media:
+    """Return what a page needs of the static files of this package, by their names."""
+    files: list[Any] = [Script(f"django_pgqueue/{name}.js", defer=True) for name in scripts]
+    return Media(css={"all": [f"django_pgqueue/{name}.css" for name in styles]}, js=files)
 
 
 def console_page(
@@ -184,17 +197,17 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _switch(request: HttpRequest, address: str) -> list[dict[str, Any]]:
-    """Return the links to the other shards, for the bar. ``address``: of the page without a query."""
-    found = []
-    for alias in getattr(request, "pgqueue_shards", ()):
-        query = request.GET.copy()
-        query.pop(PAGE_VAR, None)  # the position in another list
-        query[SHARD] = alias or _ALL
-        url = f"{address}?{query.urlencode()}"
-        is_current = alias == getattr(request, "pgqueue_shard", "")
-        found.append({"label": alias or _("All shards"), "url": url, "current": is_current})
-    return found
+def _switch(request: HttpRequest, path: str) -> list[dict[str, Any]]:
+    """Return the links to the other shards, for the bar. ``path``: of the page without a query."""
+    first = {PAGE_VAR: ""}  # without the position in another list
+    return [
+        {
+            "label": alias or _("All shards"),
+            "url": path + address(request, {**first, SHARD: alias or _ALL}),
+            "current": alias == getattr(request, "pgqueue_shard", ""),
+        }
+        for alias in getattr(request, "pgqueue_shards", ())
+    ]
 
 
 @dataclass(slots=True)

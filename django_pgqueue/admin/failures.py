@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -30,11 +32,9 @@ from ..postgres.timeout import TimeLimitReached, time_limit, within
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA, Chart, chosen_span, numbers, span_filter, sparkline
-from .console import console_page, hides, of_row, on_row_shard, page_url, task_url
-from .display import linked
-from .history import note_and_tell
+from .console import console_page, hides, of_row, page_url, task_url, with_query
+from .display import breakable, linked
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
-from .jobs.texts import breakable
 from .lists import links, names_filter, queue_names, task_paths
 from .shard_lists import added_up, by_name, over_shards, said_without, shard_links, union
 from .shards import is_of_all
@@ -116,7 +116,7 @@ class FailurePages(DatabaseAdmin[Job]):
             ((_added_up([*rows.values()]), rows) for rows in parts.values()),
             key=lambda pair: -pair[0].attempts,
         )
-        span = next((f"?{urlencode({'span': each.span.name})}" for each in given.values()), "")
+        span = next((each.span.name for each in given.values()), "")
         return console_page(
             self,
             request,
@@ -124,8 +124,7 @@ class FailurePages(DatabaseAdmin[Job]):
             _("Failures"),
             media=MEDIA,
             groups=[
-                row(self, each, span)
-                | ({"shards": self._shards_of(each, rows, answers.failed)} if is_all else {})
+                row(self, each, span) | {"shards": self._shards_of(request, each, rows, answers.failed)}
                 for each, rows in every[:MOST_GROUPS]
             ],
             more=any(len(each.groups or ()) > MOST_GROUPS for each in given.values()),
@@ -143,10 +142,12 @@ class FailurePages(DatabaseAdmin[Job]):
             ],
         )
 
-    def _shards_of(self, group: GroupFigures, aliases: Iterable[str], without: Collection[str]) -> Any:
-        """Return links to the page of a group on each of its shards."""
+    def _shards_of(
+        self, request: HttpRequest, group: GroupFigures, aliases: Iterable[str], without: Collection[str]
+    ) -> Any:
+        """Return links to the page of a group on each of its shards, if the page is about all."""
         address = partial(self.address, "failure", group.fingerprint)
-        return shard_links(aliases, lambda: on_row_shard(address()), without)
+        return shard_links(aliases, address, without) if is_of_all(request) else ""
 
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
         """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
@@ -175,34 +176,17 @@ class FailurePages(DatabaseAdmin[Job]):
             self.message_user(request, text, messages.WARNING)
             query = urlencode({"q": f"fingerprint:{fingerprint}"})
             return HttpResponseRedirect(f"{self.address('changelist')}?{query}")
-        found, newest = (
-            _added_up([each.group for each in known.values()]),
-            max(known, key=lambda alias: known[alias].group.last_seen),
-        )
+        found = _added_up([each.group for each in known.values()])
+        newest = max(known, key=lambda alias: known[alias].group.last_seen)
         span, jobs = known[newest].span, jobs_in_words(each.jobs for each in known.values())
         short = application_part(found.traceback)
         mute_url = self.address("failure_mute", fingerprint) if self.has_mute_permission(request) else ""
         with of_row(newest if is_all else ""):
-            sample_url = on_row_shard(self.address("change", found.sample_job))
-        tables = []
-        for kind in _PARTS:
-            some = [part for each in known.values() for part in each.parts[kind] if part.name]
-            named = {part.name: Part(part.name, 0, 0) for part in some}
-            for part in some:
-                before = named[part.name]
-                named[part.name] = Part(part.name, before.failed + part.failed, before.retried + part.retried)
-            # Their pages and pauses are of one shard.
-            rows = [
-                (
-                    linked("" if is_all else self._url(request, kind, part.name), breakable(part.name)),
-                    formatting.number(part.failed),
-                    formatting.number(part.retried),
-                    "" if is_all else self._pause_url(request, kind, part.name),
-                )
-                for part in sorted(named.values(), key=lambda part: -(part.failed + part.retried))
-            ]
-            if rows:
-                tables.append((_PARTS[kind], rows))
+            sample_url = self.address("change", found.sample_job)
+        tables = [
+            (heading, self._part_rows(request, kind, [each.parts[kind] for each in known.values()]))
+            for kind, heading in _PARTS.items()
+        ]
         return console_page(
             self,
             request,
@@ -216,14 +200,14 @@ class FailurePages(DatabaseAdmin[Job]):
             chart=_chart(found),
             trace=short or found.traceback,
             full_trace=found.traceback if short else "",
-            parts=tables,
+            parts=[(heading, rows) for heading, rows in tables if rows],
             jobs=jobs,
             times=span_filter(request, SPANS, DAY),
             span=span.name,
             jobs_url=self.address("changelist"),
             query=urlencode({"q": f"fingerprint:{fingerprint}"}),
             sample_url=sample_url if known[newest].is_kept else "",
-            shards=self._shards_of(found, known, answers.failed) if is_all else "",
+            shards=self._shards_of(request, found, known, answers.failed),
             unanswered=unanswered,
             mute_url=mute_url,
             may_retry=self.may(request, "retry"),
@@ -252,19 +236,25 @@ class FailurePages(DatabaseAdmin[Job]):
         changed = [known for known, changed in answers.given.values() if changed]
         words = _("The group is no longer muted.") if unmutes else _("The group is muted until it changes.")
         text = words if changed else _("Nothing changed: another user was first.")
-        note_and_tell(self, request, changed, words, " ".join(filter(None, [text, str(answers)])))
+        self.note_and_tell(request, changed, words, " ".join(filter(None, [text, str(answers)])))
         return HttpResponseRedirect(self.address("failure", fingerprint))
 
-    def _url(self, request: HttpRequest, kind: str, name: str) -> str:
-        """Return the page of a task or a queue; empty for a version, or if this user may not view it."""
-        if kind == "task":
-            return task_url(self.admin_site, request, name)
-        return page_url(self.admin_site, request, Queue, "change", name) if kind == "queue" else ""
-
-    def _pause_url(self, request: HttpRequest, kind: str, name: str) -> str:
-        """Return the form that pauses a task or a queue; empty for a version, and without permission."""
-        url = page_url(self.admin_site, request, Pause, "add") if kind in {"task", "queue"} else ""
-        return f"{url}?{urlencode({'kind': kind, 'name': name})}" if url else ""
+    def _part_rows(self, request: HttpRequest, kind: str, parts: list[list[Part]]) -> list[tuple[Any, ...]]:
+        """Return the tasks, queues or versions of a group. Their pages and pauses are of one shard."""
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
+        for part in chain.from_iterable(parts):
+            if part.name:
+                sums[part.name].update(failed=part.failed, retried=part.retried)
+        has_page, rows = kind != "version" and not is_of_all(request), []
+        pause_url = page_url(self.admin_site, request, Pause, "add") if has_page else ""
+        for name, counts in sorted(sums.items(), key=lambda each: -each[1].total()):
+            page = task_url(self.admin_site, request, name) if has_page and kind == "task" else ""
+            if has_page and kind == "queue":
+                page = page_url(self.admin_site, request, Queue, "change", name)
+            failed, retried = (formatting.number(counts[each]) for each in ("failed", "retried"))
+            pause = with_query(pause_url, kind=kind, name=name)
+            rows.append((linked(page, breakable(name)), failed, retried, pause))
+        return rows
 
     def _check_failures(self, request: HttpRequest) -> None:
         if not self.has_view_failures_permission(request):
@@ -307,7 +297,10 @@ def jobs_in_words(counts: Iterable[tuple[int, int]]) -> dict[str, str]:
         "%(number)s jobs wait for another attempt or run",
         live,
     )
-    return {"failed": _words(failed_words, failed), "live": _words(live_words, live)}
+    return {
+        "failed": failed_words % {"number": capped(failed, MOST_JOBS)} if failed else "",
+        "live": live_words % {"number": capped(live, MOST_JOBS)} if live else "",
+    }
 
 
 def _added_up(rows: Sequence[GroupFigures]) -> GroupFigures:
@@ -317,18 +310,14 @@ def _added_up(rows: Sequence[GroupFigures]) -> GroupFigures:
     return replace(added, sample_job=rows[0].sample_job)
 
 
-def _words(words: str, count: int) -> str:
-    return words % {"number": capped(count, MOST_JOBS)} if count else ""
-
-
-def row(admin: DatabaseAdmin[Any], group: GroupFigures, query: str = "") -> dict[str, Any]:
+def row(admin: DatabaseAdmin[Any], group: GroupFigures, span: str = "") -> dict[str, Any]:
     """Return what the list shows of a group, and its page."""
     muted = ""
     if group.muted_at is not None:
         text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
         muted = display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
     return {
-        "url": admin.address("failure", group.fingerprint) + query,
+        "url": with_query(admin.address("failure", group.fingerprint), span=span),
         "kind": breakable(group.error_class) or _("without an error"),
         "message": group.message,
         "first_seen": display.time(group.first_seen),

@@ -30,8 +30,7 @@ from ..postgres import fetch_rows
 from ..postgres.clock import stored
 from ..postgres.timeout import within
 from ..tasks.registry import known_tasks, queues_in_use
-from . import display
-from .jobs.texts import breakable
+from .display import breakable, stored_time
 
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET. A page
 # starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as the
@@ -313,7 +312,7 @@ class Span(NamedTuple):
     end: datetime | None = None
 
     def __str__(self) -> str:
-        start, end = (display.stored_time(each) if each else "" for each in self)
+        start, end = (stored_time(each) if each else "" for each in self)
         if not end:
             return _("since %(start)s") % {"start": start}
         if not start:
@@ -332,19 +331,17 @@ def read_span(text: str) -> Span | None:
         return None
 
 
-def span_fields(text: str) -> dict[str, str]:
-    """Return the values of the two fields of a form for a span, in the time zone of the page."""
-    span, found = read_span(text) or Span(), {}
-    for name, moment in (("from", span.start), ("to", span.end)):
+def span_form(request: HttpRequest, name: str, text: str) -> dict[str, Any]:
+    """Return the form for a span: the values of its two fields, in the time zone of the page, and the other
+    parameters of the page, from the first page of a list on.
+    """
+    span, fields = read_span(text) or Span(), {}
+    for part, moment in (("from", span.start), ("to", span.end)):
         local = timezone.localtime(moment) if moment is not None and timezone.is_aware(moment) else moment
-        found[name] = "" if local is None else f"{local:%Y-%m-%dT%H:%M}"
-    return found
-
-
-def other_parameters(request: HttpRequest, name: str) -> list[tuple[str, str]]:
-    """Return the parameters of a page without a span, and from the first page of a list on."""
+        fields[part] = "" if local is None else f"{local:%Y-%m-%dT%H:%M}"
     own = {name, f"{name}_from", f"{name}_to", PAGE_VAR}
-    return [(key, value) for key, values in request.GET.lists() if key not in own for value in values]
+    others = [(key, value) for key, values in request.GET.lists() if key not in own for value in values]
+    return {"parameter_name": name, "fields": fields, "others": others}
 
 
 def is_span(text: str) -> bool:
@@ -395,11 +392,11 @@ def task_paths(alias: str) -> list[str]:
 
 
 def address(request: HttpRequest, changes: dict[str, Any]) -> str:
-    """Return the query string of the page with changes; None removes a parameter."""
+    """Return the query string of the page with changes; an empty value removes a parameter."""
     query = request.GET.copy()
     for name, value in changes.items():
         query.pop(name, None)
-        if value is not None:
+        if value:
             query[name] = value
     return f"?{query.urlencode()}"
 
@@ -413,19 +410,12 @@ def links(
     chosen = request.GET.get(parameter, "") or default
     if chosen not in labels:
         labels, chosen = (labels, default) if default else ({**labels, chosen: chosen}, chosen)
+    first = {f"{parameter}_from": "", f"{parameter}_to": "", PAGE_VAR: ""}
     return [
         {
             "display": label,
             "selected": value == chosen,
-            "query_string": address(
-                request,
-                {
-                    parameter: value or None,
-                    f"{parameter}_from": None,
-                    f"{parameter}_to": None,
-                    PAGE_VAR: None,
-                },
-            ),
+            "query_string": address(request, {**first, parameter: value}),
         }
         for value, label in labels.items()
     ]
@@ -441,6 +431,12 @@ class ConditionFilter(SimpleListFilter):
     """Filter by one of a few conditions, each with its label. All are offered, also without such rows."""
 
     conditions: ClassVar[dict[str, tuple[Any, Q]]]
+
+    @classmethod
+    def of(cls, title: Any, parameter: str, conditions: dict[str, tuple[Any, Q]]) -> Any:
+        """Return a filter with these conditions."""
+        values = {"title": title, "parameter_name": parameter, "conditions": conditions}
+        return type(cls.__name__, (cls,), values)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return all choices."""

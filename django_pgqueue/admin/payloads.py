@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Job
 from . import display
 from .console import absent_text, page_url, site_url, visible_jobs
-from .jobs import texts
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -61,7 +60,7 @@ class PayloadAdmin(Base):
         if row.pgqueue_status is None:
             return str(row.pgqueue_absent)
         badge = display.status_badge(row.pgqueue_status)
-        return display.with_more(badge, texts.breakable(row.pgqueue_reason or ""))
+        return display.with_more(badge, display.breakable(row.pgqueue_reason or ""))
 
     @admin.display(description=_("job"), ordering="pk")
     def job_link(self, row: Any) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
@@ -39,11 +38,10 @@ from .charts import (
     sparkline,
     with_deploys,
 )
-from .console import is_restricted, page_url, paused, task_url
-from .display import Fact, alarm, column, dimmed, linked
-from .jobs.texts import breakable
+from .console import assets, is_restricted, page_url, paused, task_url, with_query
+from .display import Fact, alarm, breakable, column, dimmed, linked
 from .shard_lists import added_up, named
-from .task_page import limit_facts
+from .tasks import limit_facts
 from .workers import Fleet, attendance, worker_rows
 
 MOST_TASKS = 20
@@ -108,8 +106,8 @@ class QueueChangeList(ChangeList):
             queue.figures, queue.jobs_url = figures, jobs_url
             queue.serving, queue.silent = fleet.attending(queue.pk)
             queue.is_unattended = figures.depth.needs_workers and not queue.serving
-            query = urlencode({"kind": "queue", "name": queue.pk})
-            pause = linked(f"{pause_url}?{query}", gettext("Pause")) if pause_url else ""
+            to_pause = with_query(pause_url, kind="queue", name=queue.pk)
+            pause = linked(to_pause, gettext("Pause")) if to_pause else ""
             queue.paused, queue.is_paused = pauses.get(queue.pk) or pause, queue.pk in pauses
             self.result_list.append(queue)
         self.full_result_count = len(every)
@@ -126,13 +124,10 @@ def _added_up(rows: Mapping[str, Any]) -> Any:
     every = [*rows.values()]
     queue: Any = Queue(name=every[0].pk)
     queue.figures = added_up([each.figures for each in every], most=HIGHEST)
-    queue.jobs_url, queue.paused = (
-        every[0].jobs_url,
-        named({alias: each.paused for alias, each in rows.items() if each.is_paused}, "; "),
-    )
-    queue.serving, queue.silent = (
-        sum(getattr(each, name) for each in every) for name in ("serving", "silent")
-    )
+    queue.jobs_url = every[0].jobs_url
+    queue.paused = named({alias: each.paused for alias, each in rows.items() if each.is_paused}, "; ")
+    queue.serving = sum(each.serving for each in every)
+    queue.silent = sum(each.silent for each in every)
     queue.is_unattended = any(each.is_unattended for each in every)
     return queue
 
@@ -167,13 +162,13 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
         """How many live workers claim its jobs, or which shards have none."""
-        if not queue.is_unattended:
-            return attendance(queue.serving, queue.silent)
+        here = attendance(queue.serving, queue.silent)
         shards = {
-            alias: each for alias, each in getattr(queue, "of_shards", {}).items() if each.is_unattended
+            alias: attendance(each.serving, each.silent)
+            for alias, each in getattr(queue, "of_shards", {}).items()
+            if each.is_unattended
         }
-        texts = {alias: attendance(each.serving, each.silent) for alias, each in shards.items()}
-        return alarm(named(texts, "; ") or attendance(queue.serving, queue.silent))
+        return alarm(named(shards, "; ") or here) if queue.is_unattended else here
 
     paused = column(_("pause"), lambda queue: queue.paused)
 
@@ -247,7 +242,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @property
     def media(self) -> forms.Media:
         """Add what the charts need."""
-        return super().media + MEDIA + forms.Media(css={"all": ["django_pgqueue/pages.css"]})
+        return super().media + MEDIA + assets("pages")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue | None:
         """Return the queue. One that is in use, paused or served but has no settings is an unsaved row."""
@@ -324,7 +319,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             ],
             "jobs_url": url(Job, "changelist"),
             "links": [
-                {"label": label, "url": f"{page}?{urlencode(query)}"} for label, page, query in pages if page
+                {"label": label, "url": with_query(page, **query)} for label, page, query in pages if page
             ],
         }
         return {**context, "pgqueue": readings}
@@ -358,18 +353,16 @@ def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[
     filters = {"queue": queue, "task": share.value if is_task else share.task_path}
     if not is_task:
         filters["q"] = _TERMS[share.kind].format(share=share)
-    query = urlencode({name: value for name, value in filters.items() if value})
     name = f"{share.task_path} {filters['q']}" if share.kind == "argument" else share.value
     kind = "limit_key" if share.kind == "limit" else share.kind
-    pause = urlencode({"kind": kind, "name": name})
     return {
         "what": _KINDS[share.kind],
         "place": share.place,
         "task": breakable(share.task_path),
         "value": breakable(share.value) if is_task else share.value,
         "share": f"{100 * share.share:.0f} %",
-        "jobs_url": f"{jobs_url}?{query}",
-        "pause_url": f"{pause_url}?{pause}" if pause_url else "",
+        "jobs_url": with_query(jobs_url, **filters),
+        "pause_url": with_query(pause_url, kind=kind, name=name),
     }
 
 
@@ -390,5 +383,5 @@ def _flow_text(flow: Flow | None) -> str:
 
 def _linked(queue: Any, text: str, **filters: str) -> str:
     """Return a count with a link to these jobs, for a user who may view the list of jobs."""
-    query = urlencode({"queue": queue.pk, **filters})
-    return linked(f"{queue.jobs_url}?{query}" if queue.jobs_url and text != "0" else "", dimmed(text))
+    url = with_query(queue.jobs_url, queue=queue.pk, **filters)
+    return linked(url if text != "0" else "", dimmed(text))

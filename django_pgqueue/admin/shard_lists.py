@@ -64,9 +64,7 @@ def list_of_all(admin: Any, request: HttpRequest, make: Callable[[Any, HttpReque
             query.pop(name, None)
         if alias in places:
             query[PAGE_VAR] = places[alias]
-        if not hasattr(
-            admin.get_changelist(request), "get_order"
-        ):  # pages have numbers, so all rows up to this one
+        if not hasattr(admin.get_changelist(request), "get_order"):  # by number: all rows up to this page
             page.list_per_page = _MOST_NAMES if admin.add_up else number * admin.list_per_page
         own.GET = query  # type: ignore[assignment]
         with showing(alias):
@@ -131,9 +129,8 @@ def _unite(lists: Mapping[str, Any]) -> None:
     widest = max(every, key=lambda one: len(one.filter_specs)).filter_specs
     first.filter_specs = [*widest, *(spec for spec in known.values() if spec not in widest)]
     first.has_filters = bool(first.filter_specs)
-    first.suggestions = [
-        *dict.fromkeys(chain.from_iterable(getattr(one, "suggestions", ()) for one in every))
-    ]
+    suggested = chain.from_iterable(getattr(one, "suggestions", ()) for one in every)
+    first.suggestions = [*dict.fromkeys(suggested)]
 
 
 def named(texts: Mapping[str, Any], between: str = " ") -> Any:
@@ -147,7 +144,9 @@ def _merge_by_position(lists: Mapping[str, Any], places: Mapping[str, str]) -> N
     rows = [each.result_list for each in lists.values()]
     every = [*merge(*rows, key=_in_order(first.order.columns, first.made_at))]
     shown, after = every[: first.list_per_page], dict(places)
-    after |= {row._state.db: _place(lists[row._state.db].order, row) for row in shown}
+    for row in shown:
+        names = reversed(lists[row._state.db].order.names)
+        after[row._state.db] = "~".join(str(getattr(row, name)) for name in names)
     for alias, each in lists.items():
         if each.older and sum(row._state.db == alias for row in shown) == len(each.result_list):
             after[alias] = QueryDict(each.older[1:])[PAGE_VAR]
@@ -170,10 +169,10 @@ def _merge_by_number(admin: Any, request: HttpRequest, answers: Answers[Any], nu
     if admin.add_up:
         slow = {alias: first.is_slow for alias, first in lists.items() if first.is_slow}
         parts = {alias: {row.pk: row for row in each.result_list} for alias, each in lists.items()}
-        every: list[Any] = [
-            _with_shards(admin.add_up(rows), rows, [*answers.failed, *slow])
-            for _name, rows in sorted(by_name(parts).items())
-        ]
+        every: list[Any] = []
+        for _name, rows in sorted(by_name(parts).items()):
+            every.append(admin.add_up(rows))
+            every[-1].of_shards, every[-1].without = rows, [*answers.failed, *slow]
         total = len(every)
     else:
         columns = [_column(each) for each in first.get_ordering(request, first.root_queryset)]
@@ -187,11 +186,6 @@ def _merge_by_number(admin: Any, request: HttpRequest, answers: Answers[Any], nu
     first.result_count = total
     first.full_result_count = max(total, sum(each.full_result_count or 0 for each in lists.values()))
     first.can_show_all = first.show_all = False
-
-
-def _with_shards(row: Any, rows: Mapping[str, Any], without: Sequence[str]) -> Any:
-    row.of_shards, row.without = rows, without
-    return row
 
 
 def by_name(parts: Mapping[str, Mapping[str, T]]) -> dict[str, dict[str, T]]:
@@ -290,10 +284,6 @@ def _in_order(columns: Sequence[str], made_at: str = "id") -> Any:
         return 0
 
     return cmp_to_key(compare)
-
-
-def _place(order: Any, row: Any) -> str:
-    return "~".join(str(getattr(row, name)) for name in reversed(order.names))
 
 
 def act_on_all(admin: Any, request: HttpRequest, view: Callable[[HttpRequest], HttpResponse]) -> HttpResponse:

@@ -23,15 +23,13 @@ from ..monitoring.jobs import ended_by
 from ..monitoring.workers import Crew, Vital, busy_text, queues_text, state_text, vital, with_vitals
 from ..postgres.timeout import TimeLimitReached
 from . import display
-from .ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
+from .ask import RowAction, RowActions, RowEffect, about, action_words, held, is_confirmed, listed
 from .base import ReadOnlyAdmin
 from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
-from .display import alarm, column
-from .history import action_words, note_and_tell
+from .display import alarm, breakable, column
 from .jobs.filters import PAUSE
 from .jobs.progress import PROGRESS_COLUMNS, progress_of_job
-from .jobs.texts import breakable
 
 
 def state_badge(worker: Any) -> str:
@@ -113,6 +111,7 @@ class Fleet(Crew):
 
 
 MOST_JOBS = 100  # on the page of a worker
+_ELAPSED = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
 
 
 class WorkerChangeList(ChangeList):
@@ -144,16 +143,9 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     ordering = ("host", "pid")
     sortable_by = ()
     search_fields = ("host",)
+    _now = ("state_now", "heartbeat", "all_queues", "busy_of")
     fieldsets = (
-        (
-            None,
-            {
-                "fields": (
-                    ("state_now", "heartbeat", "all_queues", "busy_of"),
-                    ("started", "uptime", "memory_now", "version"),
-                )
-            },
-        ),
+        (None, {"fields": (_now, ("started", "uptime", "memory_now", "version"))}),
         (_("In the database"), {"fields": ("id", "supervisor"), "classes": ("collapse",)}),
     )
 
@@ -167,14 +159,18 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the buttons; and for users who may view jobs, the jobs that it runs and has ended."""
         context = super().page_context(request, obj)
-        if obj is None:
-            return context
         context["pgqueue_buttons"], context["pgqueue_pause"] = self.drain_buttons(request, obj), PAUSE
         if not page_url(self.admin_site, request, Job, "changelist"):
             return context
-        jobs = list(
-            _running_jobs(visible_jobs(self.admin_site, request, self.database), obj)[: MOST_JOBS + 1]
+        # The longest running first, without their arguments.
+        running: QuerySet[Any] = (
+            visible_jobs(self.admin_site, request, self.database)
+            .filter(shelf=0, status="running", worker=obj.pk)
+            .select_related("live_progress")
+            .only(*PROGRESS_COLUMNS, "queue_name", "deadline", "cancel_requested_at", "last_attempted_at")
+            .annotate(elapsed=_ELAPSED)
         )
+        jobs = list(running.order_by("last_attempted_at", "pk")[: MOST_JOBS + 1])
         context["pgqueue_jobs"] = [
             self._job_row(request, job.pk, job)
             | {
@@ -206,14 +202,11 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             for job in history.jobs
             if job.id not in hidden
         ]
-        # How fast it ended jobs, among the ones that ended last.
-        note = ""
-        if history.per_second is not None:
-            note = gettext("About %(rate)s, over the last %(period)s.") % {
-                "rate": throughput(history.per_second),
-                "period": formatting.span(history.seconds),
-            }
-        return {**context, "pgqueue_history_note": note}
+        if history.per_second is not None:  # how fast it ended jobs, among the ones that ended last
+            note = gettext("About %(rate)s, over the last %(period)s.")
+            values = {"rate": throughput(history.per_second), "period": formatting.span(history.seconds)}
+            context["pgqueue_history_note"] = note % values
+        return context
 
     def _job_row(self, request: HttpRequest, key: int, job: Any) -> dict[str, Any]:
         return {
@@ -270,7 +263,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
             words = gettext("Nothing has changed: the worker has ended in the meantime.")
         elif name == "stop":
             words = gettext("The worker was asked to finish its jobs and end, with all its processes.")
-        note_and_tell(self, request, asked, action_words(self.row_actions[name].label), words)
+        self.note_and_tell(request, asked, action_words(self.row_actions[name].label), words)
         return None
 
     def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
@@ -293,7 +286,7 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         gone = {worker.pk for worker in ending if name == "stop" or worker.supervisor is None}
         is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
         warning = _("No worker would be left that starts jobs.") if gone and is_last else ""
-        return ask(self, request, self.row_actions[name].title, effects, workers, warning=warning)
+        return self.ask(request, self.row_actions[name].title, effects, workers, warning=warning)
 
 
 def _can_be_replaced(worker: Any) -> bool:
@@ -303,9 +296,9 @@ def _can_be_replaced(worker: Any) -> bool:
 def _effect(worker: Any, name: str) -> RowEffect:
     """Return what would happen to a process."""
     if vital(worker) == Vital.DEAD:
-        return RowEffect(about(worker, _("{name} is dead, and would not see it.")), acts=False)
+        return about(worker, _("{name} is dead, and would not see it."), acts=False)
     if not (name == "stop" or _can_be_replaced(worker)):
-        return RowEffect(about(worker, _("{name} already finishes its jobs and ends.")), acts=False)
+        return about(worker, _("{name} already finishes its jobs and ends."), acts=False)
     words = _(
         "{name} would start no more jobs, finish its running jobs ({jobs}) within its grace period, and be "
         "replaced."
@@ -315,21 +308,4 @@ def _effect(worker: Any, name: str) -> RowEffect:
             "{name} would start no more jobs, finish its running jobs ({jobs}) within its grace period, and "
             "end."
         )
-    return RowEffect(about(worker, words, jobs=busy_text(worker)))
-
-
-def _running_jobs(visible: QuerySet[Job], worker: Worker) -> QuerySet[Any]:
-    """Return the jobs that a worker has claimed, the longest running first, without their arguments."""
-    elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
-    jobs = visible.filter(shelf=0, status="running", worker=worker.pk)
-    columns = (
-        *PROGRESS_COLUMNS,
-        "status",
-        "task_path",
-        "queue_name",
-        "deadline",
-        "cancel_requested_at",
-        "last_attempted_at",
-    )
-    rows: QuerySet[Any] = jobs.select_related("live_progress").only(*columns).annotate(elapsed=elapsed)
-    return rows.order_by("last_attempted_at", "pk")
+    return about(worker, words, jobs=busy_text(worker))

@@ -20,11 +20,9 @@ from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlencode
 from zlib import crc32
 
 from django.db import connections
-from django.forms import Media, Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.text import Truncator
@@ -38,7 +36,7 @@ from ..postgres.timeout import TimeLimitReached, rows_within, within
 from ..redaction import redact_text
 from ..tasks.links import HAS_CHILDREN
 from .base import M, ReadOnlyAdmin, written_out
-from .console import console_page, hidden_of, page_url
+from .console import assets, console_page, hidden_of, page_url, with_query
 
 # A workflow: jobs, batches, and which of them waits for which. A batch waits for its members, so an arrow
 # leads from each member to its batch. A parent that is no longer kept has a node, too, because its children
@@ -383,10 +381,7 @@ def counted(counts: Counter[str]) -> dict[str, str]:
 
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
 _SHARE = 20
-_SCRIPTS: list[Any] = [  # the stubs know only texts
-    Script(f"django_pgqueue/{name}.js", defer=True) for name in ("dagre/dagre.min", "workflow")
-]
-_MEDIA = Media(css={"all": ["django_pgqueue/workflow.css"]}, js=_SCRIPTS)
+_MEDIA = assets("workflow", scripts=("dagre/dagre.min", "workflow"))
 
 
 class WorkflowPages(ReadOnlyAdmin[M]):
@@ -416,15 +411,14 @@ class WorkflowPages(ReadOnlyAdmin[M]):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the workflow, if there is one."""
         context = super().page_context(request, obj)
-        has_workflow = isinstance(obj, JobBatch) or (
-            obj is not None and (obj.parent_ids or obj.batch_id is not None or obj.marks & HAS_CHILDREN)
-        )
+        is_batch = isinstance(obj, JobBatch)
+        has_workflow = is_batch or obj.parent_ids or obj.batch_id is not None or obj.marks & HAS_CHILDREN
         if has_workflow and self.has_draw_permission(request):
             section = self._section(request, obj, _BESIDE_THE_REST)
             if section["problem"]:
                 section = {"is_too_large": True}
             context["pgqueue_workflow"] = {**section, "page": self.address("workflow", obj.pk)}
-            context["media"] = context.get("media", Media()) + _MEDIA
+            context["media"] += _MEDIA
         return context
 
     def _section(self, request: HttpRequest, row: Any, limits: Limits) -> dict[str, Any]:
@@ -463,7 +457,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             model = Job if node.kind == "job" else JobBatch
             return page_url(self.admin_site, request, model, "change", node.key)
         url = page_url(self.admin_site, request, Job, "changelist")
-        if node.kind != "job" or not node.name or not url:
+        if node.kind != "job" or not node.name:
             return ""
-        query = {"task": node.name, "status": state, "q": f"batch:{node.batch}" if node.batch else ""}
-        return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"
+        batch = f"batch:{node.batch}" if node.batch else ""
+        return with_query(url, task=node.name, status=state, q=batch)

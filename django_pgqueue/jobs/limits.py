@@ -62,7 +62,7 @@ def pause(
 
     Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _paused(
+    kind, name = paused_target(
         "pause", queue=queue, task=task, everything=everything, group=group, limit_key=limit_key,
         argument=argument,
     )  # fmt: skip
@@ -95,7 +95,7 @@ def resume(
     Each pause is ended alone. ``resume(everything=True)`` does not resume a queue that was paused, too. Raise
     ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
-    kind, name = _paused(
+    kind, name = paused_target(
         "resume", queue=queue, task=task, everything=everything, group=group, limit_key=limit_key,
         argument=argument,
     )  # fmt: skip
@@ -122,7 +122,8 @@ def checked_target(function: str, **given: Any) -> tuple[str, Any]:
     return which, value
 
 
-def _paused(function: str, **given: Any) -> tuple[str, str]:
+def paused_target(function: str, **given: Any) -> tuple[str, str]:
+    """Return the kind and the name of what is to be paused or resumed. Raise TypeError or ValueError."""
     which, value = checked_target(function, **given)
     if which == "everything":
         return "all", ""

@@ -13,8 +13,8 @@ from django.db import connection
 from django.test import Client, override_settings
 
 from django_pgqueue import enqueue
+from django_pgqueue.admin.display import load_cut
 from django_pgqueue.admin.jobs.search import search, shows
-from django_pgqueue.admin.jobs.texts import load_cut
 from django_pgqueue.models import Job, JobProgress, Schedule
 from django_pgqueue.monitoring.failures import groups
 from django_pgqueue.monitoring.spans import DAY

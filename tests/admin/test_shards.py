@@ -17,7 +17,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import Batch, enqueue, pause, set_limit
-from django_pgqueue.admin import JobAdmin, overview_shards
+from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin import overview as overview_page
 from django_pgqueue.admin.batches import BatchAdmin
 from django_pgqueue.admin.bulk import selection
 from django_pgqueue.admin.limits import LimitAdmin
@@ -89,7 +90,7 @@ def test_the_overview_counts_no_queue_of_a_shard_that_is_slow(
             raise TimeLimitReached("slow")
         return {}
 
-    monkeypatch.setattr(overview_shards, "rates", slow)
+    monkeypatch.setattr(overview_page, "rates", slow)
     [line] = [each for each in overview(admin_client).splitlines() if each.startswith("mail")]
     assert "without other | 1 | 2 </admin" in line
     assert "shard=other" not in line
@@ -120,7 +121,7 @@ def test_a_shard_whose_charts_are_slow_is_named(
             raise TimeLimitReached("slow")
         return series(alias, span)
 
-    monkeypatch.setattr(overview_shards, "series", slow)
+    monkeypatch.setattr(overview_page, "series", slow)
     page = body(admin_client, url("overview"), part="charts", span="day")
     assert "The database other did not answer: it took longer than 1 s." in page
     assert "The database default" not in page

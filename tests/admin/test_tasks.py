@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import pause, set_limit, task
 from django_pgqueue.admin import tasks as list_module
-from django_pgqueue.admin.task_page import policy
+from django_pgqueue.admin.tasks import policy
 from django_pgqueue.tasks.keys import Concurrency, RateLimit
 from django_pgqueue.tasks.unique import Unique
 from tests.app.tasks import noop

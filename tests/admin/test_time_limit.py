@@ -16,7 +16,7 @@ from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import Client, RequestFactory
 
-from django_pgqueue.admin import base, failures, overview_shards, task_page, tasks, workers
+from django_pgqueue.admin import base, failures, overview, tasks, workers
 from django_pgqueue.admin import queues as queue_page
 from django_pgqueue.admin.base import limited
 from django_pgqueue.admin.job_page import page as job_page
@@ -128,11 +128,11 @@ PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
     ),
     "figures of tasks": (tasks, "breakdown", f"jobstat/?q={MAIL}", [f"The statistics {MISSING}"], [MAIL]),
     "trends of tasks": (tasks, "trends", f"jobstat/?q={MAIL}", [], [MAIL]),
-    "charts of a task": (task_page, "series", f"jobstat/task/{MAIL}/", ["so the charts are missing"], [MAIL]),
+    "charts of a task": (tasks, "series", f"jobstat/task/{MAIL}/", ["so the charts are missing"], [MAIL]),
     "groups of failures": (failures, "groups", "job/failures/", ["did not answer in time"], []),
     "jobs of a failure": (failures, "jobs_of", "job/failures/f/", ["did not answer in time"], []),
     "history of a worker": (workers, "ended_by", "worker/7/change/", [f"What it has ended {MISSING}"], []),
-    "callers of a task": (task_page, "callers", f"jobstat/task/{MAIL}/", [MISSING], ["Attempts"]),
+    "callers of a task": (tasks, "callers", f"jobstat/task/{MAIL}/", [MISSING], ["Attempts"]),
 }
 
 
@@ -157,7 +157,7 @@ def test_a_part_that_is_too_slow_does_not_keep_the_others(
     ("module", "part", "region"),
     [
         (health, "depths", "queues"), (health, "Crew", "workers"), (health, "lost_jobs", "queues"),
-        (overview_shards, "breakdown", "queues"), (overview_shards, "depth_series", "graphs"),
+        (overview, "breakdown", "queues"), (overview, "depth_series", "graphs"),
         (health, "series", ""),
     ],
 )  # fmt: skip

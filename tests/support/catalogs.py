@@ -35,6 +35,7 @@ KEYWORDS = {
     "ngettext_lazy": (1, 2),
     "pgettext": ((1, "c"), 2),
     "pgettext_lazy": ((1, "c"), 2),
+    "plural": (1, 2),  # of the admin
 }
 
 

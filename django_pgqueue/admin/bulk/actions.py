@@ -16,13 +16,14 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy
 
 from ... import formatting
 from ...models import Job, changes
 from ...models.job import Status
 from ..ask import RowAction
 from ..base import DatabaseAdmin
+from ..display import plural, with_count
 from ..jobs.filters import LIVE_SHELF
 from .edit_form import EditForm
 
@@ -107,71 +108,54 @@ class Counted(NamedTuple):
 
 #: Jobs that most actions leave as they are.
 _STAY = {
-    "running": ngettext_lazy(
-        "%(number)s running job does not change.", "%(number)s running jobs do not change.", "count"
-    ),
-    "blocked": ngettext_lazy(
-        "%(number)s blocked job does not change.", "%(number)s blocked jobs do not change.", "count"
-    ),
-    "over": ngettext_lazy(
-        "%(number)s finished job does not change.", "%(number)s finished jobs do not change.", "count"
-    ),
+    "running": plural("%(number)s running job does not change.", "%(number)s running jobs do not change."),
+    "blocked": plural("%(number)s blocked job does not change.", "%(number)s blocked jobs do not change."),
+    "over": plural("%(number)s finished job does not change.", "%(number)s finished jobs do not change."),
 }
 
 
-def _effects(stay: tuple[str, ...], acts: dict[str, Any], rest: dict[str, Any]) -> tuple[Effect, ...]:
+def _effects(
+    stay: tuple[str, ...], acts: dict[str, Any], rest: dict[str, Any] | None = None
+) -> tuple[Effect, ...]:
     """Return the effects on the kinds of jobs that ``_STAY``, on jobs that change, and on the rest."""
-    words = {**acts, **rest, **{kind: _STAY[kind] for kind in stay}}
+    words = {**acts, **(rest or {}), **{kind: _STAY[kind] for kind in stay}}
     return tuple(Effect(kind, *_KINDS[kind], words[kind], kind in acts) for kind in words)
 
 
 RETRY = _effects(
     ("running", "blocked"),
     {
-        "done": ngettext_lazy(
-            "%(number)s done job would run a second time.",
-            "%(number)s done jobs would run a second time.",
-            "count",
+        "done": plural(
+            "%(number)s done job would run a second time.", "%(number)s done jobs would run a second time."
         ),
-        "failed": ngettext_lazy(
-            "%(number)s failed job would run again.", "%(number)s failed jobs would run again.", "count"
+        "failed": plural("%(number)s failed job would run again.", "%(number)s failed jobs would run again."),
+        "cancelled": plural(
+            "%(number)s cancelled job would run after all.", "%(number)s cancelled jobs would run after all."
         ),
-        "cancelled": ngettext_lazy(
-            "%(number)s cancelled job would run after all.",
-            "%(number)s cancelled jobs would run after all.",
-            "count",
-        ),
-        "waiting": ngettext_lazy(
+        "waiting": plural(
             "%(number)s waiting job would be due now, with all its attempts again.",
             "%(number)s waiting jobs would be due now, with all their attempts again.",
-            "count",
         ),
-        "paused": ngettext_lazy(
+        "paused": plural(
             "%(number)s job whose task is paused would have all its attempts again when the pause ends.",
             "%(number)s jobs whose task is paused would have all their attempts again when the pause ends.",
-            "count",
         ),
     },
-    {},
 )
 
 RUN = _effects(
     ("running", "blocked", "over"),
     {
-        "later": ngettext_lazy(
+        "later": plural(
             "%(number)s job that waits for a later time would be due now.",
             "%(number)s jobs that wait for a later time would be due now.",
-            "count",
         ),
     },
     {
-        "due": ngettext_lazy(
-            "%(number)s waiting job is already due.", "%(number)s waiting jobs are already due.", "count"
-        ),
-        "paused": ngettext_lazy(
+        "due": plural("%(number)s waiting job is already due.", "%(number)s waiting jobs are already due."),
+        "paused": plural(
             "%(number)s job runs when the pause of its task ends.",
             "%(number)s jobs run when the pause of their task ends.",
-            "count",
         ),
     },
 )
@@ -179,22 +163,18 @@ RUN = _effects(
 CANCEL = _effects(
     ("over",),
     {
-        "not started": ngettext_lazy(
-            "%(number)s waiting job would be cancelled.",
-            "%(number)s waiting jobs would be cancelled.",
-            "count",
+        "not started": plural(
+            "%(number)s waiting job would be cancelled.", "%(number)s waiting jobs would be cancelled."
         ),
-        "not asked": ngettext_lazy(
+        "not asked": plural(
             "%(number)s running job would be asked to stop.",
             "%(number)s running jobs would be asked to stop.",
-            "count",
         ),
     },
     {
-        "asked": ngettext_lazy(
+        "asked": plural(
             "%(number)s running job was already asked to stop.",
             "%(number)s running jobs were already asked to stop.",
-            "count",
         ),
     },
 )
@@ -202,30 +182,25 @@ CANCEL = _effects(
 EDIT = _effects(
     ("running", "over"),
     {
-        "not started": ngettext_lazy(
+        "not started": plural(
             "%(number)s waiting job would get the values below.",
             "%(number)s waiting jobs would get the values below.",
-            "count",
         ),
     },
-    {},
 )
 
-_NOT_AGAIN = ngettext_lazy(
+_NOT_AGAIN = plural(
     "%(number)s done job does not change: you may not run done jobs again.",
     "%(number)s done jobs do not change: you may not run done jobs again.",
-    "count",
 )
 
-_OTHERS_TO_RETRY = ngettext_lazy(
+_OTHERS_TO_RETRY = plural(
     "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
     "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
-    "count",
 )
-_OTHERS = ngettext_lazy(
+_OTHERS = plural(
     "%(number)s other changed in the meantime and was left alone.",
     "%(number)s others changed in the meantime and were left alone.",
-    "count",
 )
 
 
@@ -253,9 +228,8 @@ class Action(RowAction):
         if changed:
             left = (expected or 0) - changed if whole else 0
             others = _OTHERS_TO_RETRY if self.permission == "retry" else _OTHERS
-            words = others % {"count": left, "number": formatting.number(left)} if left > 0 else ""
-            done = self.done % {"count": changed, "number": formatting.number(changed)}
-            return f"{done} {words}".rstrip()
+            words = with_count(others, left) if left > 0 else ""
+            return f"{with_count(self.done, changed)} {words}".rstrip()
         if expected and whole and self.permission == "retry":
             return _(
                 "No job changed: all of them changed in the meantime, or other jobs have their unique keys."
@@ -299,7 +273,7 @@ ACTIONS = {
             # The confirmation page lists done jobs, with a permission of their own.
             run=partial(changes.retry_ids, done=True),
             fits=_can_retry,
-            done=ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
+            done=plural("%(number)s job runs again.", "%(number)s jobs run again."),
             refused=gettext_lazy(
                 "No job changed: running and blocked jobs cannot be retried, nor a job whose unique key "
                 "another job has."
@@ -313,7 +287,7 @@ ACTIONS = {
             run=changes.run_now_ids,
             # The page of a job has the time of the server.
             fits=lambda job: Status(job.status).is_claimable and job.run_after > job.now,
-            done=ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
+            done=plural("%(number)s job is due now.", "%(number)s jobs are due now."),
             refused=gettext_lazy("No job changed: only jobs that wait for a later time can be run now."),
             effects=RUN,
         ),
@@ -323,7 +297,7 @@ ACTIONS = {
             title=gettext_lazy("Edit jobs"),
             run=changes.edit_ids,
             fits=lambda job: not job.is_finished and job.status != Status.RUNNING,
-            done=ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
+            done=plural("%(number)s job was edited.", "%(number)s jobs were edited."),
             refused=gettext_lazy(
                 "No job changed: running and finished jobs cannot be edited; the others are as wanted."
             ),
@@ -335,9 +309,7 @@ ACTIONS = {
             label=gettext_lazy("Give it one more hour"),
             run=lambda jobs: changes.extend_ids(jobs, timedelta(hours=1)),
             fits=lambda job: job.status == Status.RUNNING and job.deadline is not None,
-            done=ngettext_lazy(
-                "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
-            ),
+            done=plural("%(number)s job has one more hour.", "%(number)s jobs have one more hour each."),
             refused=gettext_lazy("No job changed: only running jobs with a timeout can be given more time."),
         ),
         Action(
@@ -346,10 +318,9 @@ ACTIONS = {
             title=gettext_lazy("Cancel jobs"),
             run=changes.cancel_ids,
             fits=lambda job: not job.is_finished and job.cancel_requested_at is None,
-            done=ngettext_lazy(
+            done=plural(
                 "%(number)s job was cancelled, or asked to stop if it was running.",
                 "%(number)s jobs were cancelled, or asked to stop if they were running.",
-                "count",
             ),
             refused=gettext_lazy(
                 "No job changed: jobs that have finished, or were already asked to stop, cannot be cancelled."

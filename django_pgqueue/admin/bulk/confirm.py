@@ -39,10 +39,9 @@ from ...models.queue import IN_FORCE
 from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.routing import default_backend
-from ..ask import FIELD, RowEffect, ask
+from ..ask import FIELD, RowActions, RowEffect, action_words, filter_words, note_all, note_each
 from ..base import DatabaseAdmin
 from ..display import filled, linked
-from ..history import action_words, filter_words, note_all, note_each
 from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
 from ..shard_lists import PARTS
@@ -62,7 +61,7 @@ _LEAST = 1.0  # seconds for a statement, also at the end: most chunks need less
 
 
 def act_on_many(
-    admin: DatabaseAdmin[Job], request: HttpRequest, name: str, jobs: QuerySet[Job], *, is_list: bool
+    admin: RowActions[Job], request: HttpRequest, name: str, jobs: QuerySet[Job], *, is_list: bool
 ) -> HttpResponse | None:
     """Run an action, or show its confirmation page.
 
@@ -153,7 +152,7 @@ def _confirmed(request: HttpRequest, name: str) -> Shown | None:
 
 
 def _page(
-    admin: DatabaseAdmin[Job],
+    admin: RowActions[Job],
     request: HttpRequest,
     shown: Shown,
     found: list[tuple[Effect, Counted]],
@@ -179,8 +178,7 @@ def _page(
                 "%(seconds)s seconds. After that, repeat it for the rest."
             )
         where %= {"seconds": formatting.number(int(SECONDS))}
-    return ask(
-        admin,
+    return admin.ask(
         request,
         ACTIONS[shown.action].title,
         [

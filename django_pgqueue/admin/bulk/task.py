@@ -30,7 +30,7 @@ from ...models import Job, LiveJob
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from ...tasks.decorator import task
-from ..history import action_words, is_noted, note_each
+from ..ask import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from ..shards import of_page, showing

@@ -23,8 +23,7 @@ from ...maintenance.payloads import payload_models
 from ...models import DeclaredTask, Job, Worker
 from ...redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
 from ..console import hidden_of, page_url
-from ..display import linked
-from ..jobs import texts
+from ..display import json_value, linked, short_name
 
 
 class Section(NamedTuple):
@@ -66,7 +65,7 @@ class Formatter:
         """Return a JSON value, redacted; empty for None, and for users who may not view results."""
         if value is None or not self.full:
             return ""
-        return texts.json_value(redact(value, self.job.task_path))
+        return json_value(redact(value, self.job.task_path))
 
     def worker(self, key: Any) -> str:
         """Return the name of a worker, or a short form of its id if it no longer exists."""
@@ -76,7 +75,7 @@ class Formatter:
         if worker := self._workers.get(number):
             return self.link(Worker, worker.pk, str(worker))
         gone = _("This worker no longer exists.")
-        return format_html('<span title="{}">{}</span>', gone, texts.short_name(number))
+        return format_html('<span title="{}">{}</span>', gone, short_name(number))
 
     @cached_property
     def _workers(self) -> dict[int, Worker]:

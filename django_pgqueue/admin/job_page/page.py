@@ -19,7 +19,6 @@ from django.contrib.admin.utils import display_for_field
 from django.db import connections
 from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
-from django.forms import Media
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
@@ -46,12 +45,11 @@ from .. import display
 from ..bulk import task as bulk
 from ..charts import MEDIA, Chart, percentiles
 from ..console import absent_text, hidden_of, page_url, visible_jobs
-from ..display import linked
+from ..display import batch_bar, batch_name, batch_state, breakable, linked
 from ..failures import application_part
 from ..jobs.fields import JobDisplay
 from ..jobs.filters import PAUSE
 from ..jobs.progress import progress_in_words
-from ..jobs.texts import batch_bar, batch_name, batch_state, breakable
 from .clone import clone_page
 from .formatter import Formatter, Section
 from .timeline import timeline
@@ -79,7 +77,7 @@ class JobPage(JobDisplay):
         context, show = super().page_context(request, obj), obj.show
         sections = {section.__name__: section(show) for section in SECTIONS}
         if sections["runs"] is not None:
-            context["media"] = context.get("media", Media()) + MEDIA
+            context["media"] += MEDIA
         may_clone = obj.payload_model is None and self.has_clone_permission(request)
         return {
             **context,

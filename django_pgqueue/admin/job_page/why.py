@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
 
-from django.db.models import Model
 from django.db.models.functions import Now
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -26,8 +24,8 @@ from ...postgres import fetch_rows, fetch_value
 from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
-from ..display import linked
-from ..jobs.texts import breakable
+from ..console import with_query
+from ..display import breakable, linked
 from .formatter import Formatter
 
 PATIENCE = 2.0  # seconds
@@ -81,7 +79,7 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
     """Return the pages where something can be done about the reason: URLs, which may be empty, and labels."""
     facts, code = reason.facts, reason.code
     key = f"key:{facts['key']}" if facts.get("key") else ""
-    of_key = (_page(show, Job, "changelist", q=key) if key else "", _("Jobs of this key"))
+    of_key = (with_query(show.url(Job, "changelist"), q=key) if key else "", _("Jobs of this key"))
     if code == "cancel_requested":
         return [(show.url(Worker, "change", show.job.worker), _("Go to the worker"))]
     if code == "paused":
@@ -90,21 +88,16 @@ def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
         if facts.get("is_set"):
             url = show.url(Limit, "change", facts["limit"])
         else:  # the page that sets one
-            url = _page(show, Limit, "add", name=facts["limit"])
+            url = with_query(show.url(Limit, "add"), name=facts["limit"])
         return [(url, _("Go to the limit")), of_key]
     if code == "wait_queue":
         return [of_key]
     if code == "behind":
-        url = _page(show, Job, "changelist", queue=facts["queue_name"], status="pending")
+        url = with_query(show.url(Job, "changelist"), queue=facts["queue_name"], status="pending")
         return [(url, _("Jobs that wait in this queue"))]
     if code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
         return [(show.url(Worker, "changelist"), _("Workers"))]
     return [(show.url(JobStat, "database"), _("Database"))] if code == "locked" else []
-
-
-def _page(show: Formatter, model: type[Model], page: str, **query: str) -> str:
-    url = show.url(model, page)
-    return f"{url}?{urlencode(query)}" if url else ""
 
 
 MOST_HOLDERS = 10
@@ -151,7 +144,7 @@ def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
         parts.append(display.filled(words, time=display.time(limit.next_start)))
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": count(limit.place)}
-        of_key = linked(_page(show, Job, "changelist", q=f"key:{limit.limit_key}"), ahead)
+        of_key = linked(with_query(show.url(Job, "changelist"), q=f"key:{limit.limit_key}"), ahead)
         parts.append(of_key if limit.place else _("next in the wait queue"))
     others = [each for each in limit.holders if each != job.pk]
     if limit.allowed is not None and limit.running >= limit.allowed and others and not is_running:

@@ -21,6 +21,7 @@ from ..bulk import task as bulk
 from ..bulk.actions import ACTIONS, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
 from ..bulk.selection import affected, bounds
+from ..display import MOST_OF_CALL
 from ..failures import FailurePages
 from ..job_page.page import JobPage
 from ..lists import within_span
@@ -31,7 +32,6 @@ from .fields import with_clock
 from .filters import FILTERS, claimable, clock, on_shelves
 from .progress import PROGRESS_COLUMNS, progress_view
 from .search import HELD, HELP, INDEXED, MEANING, JobChangeList, meaning_of, search
-from .texts import MOST_OF_CALL
 
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
@@ -40,15 +40,9 @@ _IN_LIST = (
 )  # fmt: skip
 
 #: ``str()`` of a worker.
-_NAME = Concat(
-    Cast("host", TextField()),
-    Case(
-        When(pid__gt=0, then=Concat(Value(":"), Cast("pid", TextField()), output_field=TextField())),
-        default=Value(""),
-        output_field=TextField(),
-    ),
-    output_field=TextField(),
-)
+_TEXT = TextField()
+_PID = Concat(Value(":", _TEXT), Cast("pid", _TEXT))
+_NAME = Concat(Cast("host", _TEXT), Case(When(pid__gt=0, then=_PID), default=Value("", _TEXT)))
 
 _ON_PAGE = (
     ("state_now", "queue", "priority"), "progress", "why", "limits", "times", "arguments",
@@ -207,15 +201,15 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add buttons for the actions that this user may run on the job now."""
-        context = super().page_context(request, obj)
-        if obj is not None:
-            fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
-            fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
-            if obj.task_path == bulk.run.module_path and obj.status == Status.DONE:  # nothing is left to do
-                fitting = [name for name in fitting if name != "retry"]
-            context["pgqueue_buttons"] = self.buttons(request, obj, fitting)
-            context["pgqueue_button_fields"] = [("status", obj.status)]
-        return context
+        fitting = [name for name in ACTIONS if ACTIONS[name].fits(obj)]
+        fitting = [name for name in fitting if not self._is_denied(name, request, obj)]
+        if obj.task_path == bulk.run.module_path and obj.status == Status.DONE:  # nothing is left to do
+            fitting = [name for name in fitting if name != "retry"]
+        return {
+            **super().page_context(request, obj),
+            "pgqueue_buttons": self.buttons(request, obj, fitting),
+            "pgqueue_button_fields": [("status", obj.status)],
+        }
 
     def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
         """Return whether this user may run the action, but not on a job in this state."""

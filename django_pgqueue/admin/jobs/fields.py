@@ -27,13 +27,13 @@ from ...redaction import beginning, redact, redact_text
 from ...tasks.links import parse_id
 from ...tasks.paths import HAND_OVER
 from .. import display
+from ..ask import held
 from ..base import ReadOnlyAdmin
 from ..bulk import task
 from ..console import of_row, page_url, site_url
 from ..display import column, dimmed, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
 from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
-from . import texts
 from .progress import PAGE, has_progress, live_progress
 from .search import names_database_of
 
@@ -93,38 +93,38 @@ def _outcome(job: Any) -> str:
         if alias in conf.current().shards:
             with of_row(alias):
                 return linked(page_url(job.show.site, job.show.request, Job, "change", pk), job.result)
-    return texts.json_value(redact(job.result, job.task_path))
+    return display.json_value(redact(job.result, job.task_path))
 
 
 class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
-    task = column(_("task"), lambda job: texts.breakable(job.task_path))
-    call = column(_("arguments"), lambda job: texts.call(job.args_text, job.kwargs_text, job.task_path))
-    arguments = column(_("arguments"), lambda job: job.args and texts.json_value(_positional(job)))
+    task = column(_("task"), lambda job: display.breakable(job.task_path))
+    call = column(_("arguments"), lambda job: display.call(job.args_text, job.kwargs_text, job.task_path))
+    arguments = column(_("arguments"), lambda job: job.args and display.json_value(_positional(job)))
     keyword_arguments = column(
-        _("keyword arguments"), lambda job: texts.json_value(shown_arguments(job)["kwargs"])
+        _("keyword arguments"), lambda job: display.json_value(shown_arguments(job)["kwargs"])
     )
-    noted = column(_("metadata"), lambda job: texts.json_value(redact(job.metadata, job.task_path)))
-    carried = column(_("context"), lambda job: texts.json_value(redact(job.context, job.task_path)))
+    noted = column(_("metadata"), lambda job: display.json_value(redact(job.metadata, job.task_path)))
+    carried = column(_("context"), lambda job: display.json_value(redact(job.context, job.task_path)))
     outcome = column(_("result"), lambda job: _outcome(job))
     progress = column(_("progress"), lambda job: live_progress(job, site_url(job.show.site, PAGE)))
     why = column(
         _("reason"),
-        lambda job: shown_why(job.show) if is_waiting(job) else texts.breakable(_reason(job, 300)),
+        lambda job: shown_why(job.show) if is_waiting(job) else display.breakable(_reason(job, 300)),
     )
     limits = column(_("limits"), lambda job: shown_limits(job.show, job.limits))
     unique = column(_("unique"), lambda job: shown_unique(job.show))
     by_worker = column(_("worker"), lambda job: job.show.worker(job.worker))
     worker_name = column(
-        _("worker"), lambda job: job.worker_text or (job.worker and texts.short_name(job.worker)) or "-"
+        _("worker"), lambda job: job.worker_text or (job.worker and display.short_name(job.worker)) or "-"
     )
     tries = column(_("attempts"), lambda job: dimmed(_tries(job)))
     fingerprint = column(_("error fingerprint"), lambda job: _fingerprint(job))
     queue_and_priority = column(
         _("queue"),
         lambda job: display.with_more(
-            texts.breakable(job.queue_name),
+            display.breakable(job.queue_name),
             job.priority and _("priority %(number)d") % {"number": job.priority},
         ),
     )
@@ -151,9 +151,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         secret = frozenset() if self.has_view_arguments_permission(request) else ARGUMENTS
         return [name for name in super().get_list_display(request) if name not in secret]
 
-    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may view the arguments and results of jobs, and search in them."""
-        return self.holds(request, "view_arguments")
+    has_view_arguments_permission = held("view_arguments")  # and results, and to search in them
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """Return the job with the time of the database, and with how it is shown to this user."""
@@ -268,8 +266,8 @@ def _note(job: Any) -> str:
         words = (job.error_class or "").rpartition(".")[2]
     if not words:
         return ""
-    shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
-    text = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
+    shown = display.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
+    text = beginning(job.error_words or job.waiting_reason, display.MOST_OF_CALL, job.task_path)
     return format_html('<span title="{}">{}</span>', text, shown)
 
 

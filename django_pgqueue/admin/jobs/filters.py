@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import QuerySet, Value
+from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -19,19 +19,19 @@ from ...models.queue import Worker
 from ...monitoring.states import shared_counts
 from ...postgres import fetch_rows
 from ..console import hides
+from ..display import breakable, short_name
 from ..lists import (
     PERIODS,
+    ConditionFilter,
     OtherAddress,
     no_choice,
-    other_parameters,
     queue_names,
     read_span,
-    span_fields,
+    span_form,
     task_paths,
     within_span,
 )
 from ..shards import is_of_all
-from .texts import breakable, short_name
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
@@ -41,13 +41,13 @@ _TENANTS = (Path(__file__).parent / "tenants.sql").read_text(encoding="utf-8")
 
 def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
     """Limit ``jobs`` to the shelves that contain jobs with this status. The plan leaves out the others."""
-    if status not in Status.values:
-        return jobs
-    if not Status(status).is_terminal:
-        return jobs.filter(shelf=LIVE_SHELF)
-    if status == Status.FAILED:
-        return jobs.filter(shelf=KEPT_SHELF)
-    return jobs.filter(shelf__gt=LIVE_SHELF)
+    return jobs.filter(_shelves(Status(status))) if status in Status.values else jobs
+
+
+def _shelves(status: Status) -> Q:
+    if not status.is_terminal:
+        return Q(shelf=LIVE_SHELF)
+    return Q(shelf=KEPT_SHELF) if status == Status.FAILED else Q(shelf__gt=LIVE_SHELF)
 
 
 def clock(request: HttpRequest) -> Any:
@@ -56,17 +56,29 @@ def clock(request: HttpRequest) -> Any:
     return Now() if as_of is None else Value(as_of)
 
 
-def same_column(column: str, parameter: str, asked: dict[str, str]) -> dict[str, str]:
-    """Return the changes of an address that has the column of a filter instead of its parameter."""
-    names = [name for name in (column, f"{column}__exact") if name in asked and name != parameter]
-    return {**dict.fromkeys(names, ""), parameter: asked[names[0]]} if names else {}
-
-
-class _Filter(admin.SimpleListFilter):
-    """Filter by a column. The choices are those in use, up to a limit, and the chosen."""
+class _ByColumn(admin.SimpleListFilter):
+    """Filter by a column."""
 
     column: str
+
+    @classmethod
+    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
+        """Return the changes of an address that names the column, as Django's own filters do."""
+        column, parameter = cls.column, str(cls.parameter_name)
+        names = [name for name in (column, f"{column}__exact") if name in asked and name != parameter]
+        return {**dict.fromkeys(names, ""), parameter: asked[names[0]]} if names else {}
+
+
+class _Filter(_ByColumn):
+    """The choices are those in use, up to a limit, and the chosen."""
+
     names: Callable[[str], list[str]]  # returns the names in use in the database with this alias
+
+    @classmethod
+    def of(cls, title: Any, column: str, names: Callable[[str], list[str]] | None = None) -> Any:
+        """Return the filter by a column. Its parameter is the first word of the name of the column."""
+        values = {"title": title, "column": column, "parameter_name": column.partition("_")[0]}
+        return type(cls.__name__, (cls,), {**values, "names": staticmethod(names)} if names else values)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -75,11 +87,6 @@ class _Filter(admin.SimpleListFilter):
             if not (label := self.label(chosen)):
                 raise no_choice(self)
             self.lookup_choices.append((chosen, label))
-
-    @classmethod
-    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
-        """Return the changes of an address that names the column, as Django's own filters do."""
-        return same_column(cls.column, str(cls.parameter_name), asked)
 
     def label(self, chosen: str) -> str:
         """Return how a chosen value is shown; empty if no row can have it."""
@@ -92,34 +99,6 @@ class _Filter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows with the chosen value."""
         return queryset.filter(**{self.column: self.value()}) if self.value() else queryset
-
-
-class QueueFilter(_Filter):
-    """Filter by queue."""
-
-    title = _("queue")
-    parameter_name = "queue"
-    column = "queue_name"
-    names = staticmethod(lambda alias: queue_names(alias))
-
-
-class TaskFilter(_Filter):
-    """Filter by task."""
-
-    title = _("task")
-    parameter_name = "task"
-    column = "task_path"
-    names = staticmethod(lambda alias: task_paths(alias))
-
-
-class TenantFilter(_Filter):
-    """Filter by tenant. It is shown only if a live job has one, or if the address names one."""
-
-    title = _("tenant")
-    parameter_name = column = "tenant"
-    names = staticmethod(
-        lambda alias: [row[0] for row in fetch_rows(alias, _TENANTS, {"most": MOST_CHOICES})]
-    )
 
 
 class WorkerFilter(_Filter):
@@ -167,14 +146,9 @@ class SpanFilter(_Filter):
         return str(span)
 
     @property
-    def fields(self) -> dict[str, str]:
-        """The values of the two fields, in the time zone of the page."""
-        return span_fields(self.value() or "")
-
-    @property
-    def others(self) -> list[tuple[str, str]]:
-        """The other parameters of the list, from its first page on."""
-        return other_parameters(self.request, str(self.parameter_name))
+    def form(self) -> dict[str, Any]:
+        """The form for other times."""
+        return span_form(self.request, str(self.parameter_name), self.value() or "")
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the periods."""
@@ -185,20 +159,8 @@ class SpanFilter(_Filter):
         return queryset.filter(within_span(self.column, self.value() or "", clock(request)))
 
 
-class EnqueuedFilter(SpanFilter):
-    """Filter by the time when the job was enqueued."""
-
-    title = _("enqueued")
-    parameter_name = "enqueued"
-    column = "enqueued_at"
-
-
 class FinishedFilter(SpanFilter):
     """Filter by the time when the job finished, without reading live jobs."""
-
-    title = _("finished")
-    parameter_name = "finished"
-    column = "finished_at"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the jobs that finished in the chosen span."""
@@ -230,7 +192,7 @@ class DueFilter(admin.SimpleListFilter):
 PAUSE = 5  # seconds until a list or a page is read again
 
 
-class StatusFilter(admin.SimpleListFilter):
+class StatusFilter(_ByColumn, ConditionFilter):
     """Filter by status, with how many jobs are in each.
 
     The numbers count all jobs, and all viewers share them (``monitoring.states``). With another
@@ -239,24 +201,10 @@ class StatusFilter(admin.SimpleListFilter):
     """
 
     title = _("status")
-    parameter_name = "status"
-
-    @classmethod
-    def same_as(cls, asked: dict[str, str]) -> dict[str, str]:
-        """Return the changes of an address with ``status__exact``."""
-        return same_column("status", "status", asked)
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """Return all states, even if there are no such jobs."""
-        return Status.choices
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the jobs with the chosen status."""
-        if self.value() is None:
-            return queryset
-        if self.value() not in Status.values:
-            raise no_choice(self)
-        return on_shelves(self.value() or "", queryset).filter(status=self.value())
+    parameter_name = column = "status"
+    conditions: ClassVar = {
+        status.value: (status.label, _shelves(status) & Q(status=status.value)) for status in Status
+    }
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Return the states, each with the number of its jobs."""
@@ -276,7 +224,18 @@ class StatusFilter(admin.SimpleListFilter):
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
 
 
+def _tenants(alias: str) -> list[str]:
+    """Return the tenants of live jobs. Without any, there is no filter, unless the address names one."""
+    return [row[0] for row in fetch_rows(alias, _TENANTS, {"most": MOST_CHOICES})]
+
+
 FILTERS = (
-    StatusFilter, DueFilter, QueueFilter, TaskFilter, TenantFilter, WorkerFilter, EnqueuedFilter,
-    FinishedFilter,
-)  # fmt: skip
+    StatusFilter,
+    DueFilter,
+    _Filter.of(_("queue"), "queue_name", lambda alias: queue_names(alias)),
+    _Filter.of(_("task"), "task_path", lambda alias: task_paths(alias)),
+    _Filter.of(_("tenant"), "tenant", _tenants),
+    WorkerFilter,
+    SpanFilter.of(_("enqueued"), "enqueued_at"),
+    FinishedFilter.of(_("finished"), "finished_at"),
+)

@@ -21,7 +21,6 @@ from ...redaction import redact_text
 from ...tasks.progress import Progress, stored_progress
 from .. import display
 from ..bulk import task
-from . import texts
 
 PAGE = "django_pgqueue_job_progress"
 MOST_KEYS = 500
@@ -37,7 +36,7 @@ def progress_of_job(job: Any) -> str:
     """Format how far a job is, and at which step; empty if nothing is known."""
     progress: Progress | None = job.progress
     step = "" if job.is_finished else job.current_step
-    step = step and format_html("{} {}", _("step"), texts.breakable(step))
+    step = step and format_html("{} {}", _("step"), display.breakable(step))
     if progress is None:
         return display.with_more("", step)
     amount = _amount(progress)

@@ -356,16 +356,14 @@ def order_of_due(alias: str, queue: str) -> KeysetOrder:
     ranges = fetch_rows(alias, sql, [queue] if queue else [])
     if len(ranges) > 2 * MOST_QUEUES:
         return order_of_jobs(alias, Status.PENDING, queue)
-    return KeysetOrder(
-        _TO_RUN,
-        lambda jobs: (
-            [
-                jobs.filter(_GROUPED if is_grouped else ~_GROUPED, queue_name=name, priority=priority)
-                for name, is_grouped, priority in ranges
-            ]
-            or [jobs.none()]
-        ),
-    )
+
+    def due(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        return [
+            jobs.filter(_GROUPED if is_grouped else ~_GROUPED, queue_name=name, priority=priority)
+            for name, is_grouped, priority in ranges
+        ] or [jobs.none()]
+
+    return KeysetOrder(_TO_RUN, due)
 
 
 # A condition for jobs in whose arguments a text occurs, as far as the admin shows them. The database can

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.contrib import admin
@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import escape
 from django.utils.text import Truncator
-from django.utils.translation import gettext, ngettext, ngettext_lazy, pgettext_lazy
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ... import formatting
@@ -28,13 +28,11 @@ from ...models.schedule import definition_of
 from ...schedules.policy import problem_of
 from ...tasks.registry import known_tasks
 from .. import display
-from ..ask import RowAction, RowActions, RowEffect, about, ask, held, is_confirmed, listed
+from ..ask import RowAction, RowActions, RowEffect, about, action_words, held, is_confirmed, listed
 from ..base import DatabaseForm
-from ..display import column, with_more
-from ..history import action_words, note_and_tell
+from ..display import breakable, column, plural, with_count, with_more
 from ..job_page.formatter import ArgumentsForm, shown_arguments
 from ..jobs.filters import PAUSE
-from ..jobs.texts import breakable
 from ..lists import ConditionFilter
 from ..workers import Fleet
 from .page import call_text, next_run, outcome_text, overridden, state_badge, state_text, summary, value_text
@@ -122,46 +120,44 @@ def _would_pause(schedule: Any) -> RowEffect:
         text = gettext("{name} is already paused.")
     elif schedule.retired_at is not None:
         text = gettext("{name} is retired and does not run.")
-    return RowEffect(about(schedule, text), schedule.is_active)
+    return about(schedule, text, acts=schedule.is_active)
 
 
 def _would_resume(schedule: Any) -> RowEffect:
     if schedule.paused_at is None:
-        return RowEffect(about(schedule, gettext("{name} is not paused.")), acts=False)
+        return about(schedule, gettext("{name} is not paused."), acts=False)
     if schedule.retired_at is not None:
         text = gettext("{name} would not be paused any more, but it is retired and does not run.")
-        return RowEffect(about(schedule, text))
+        return about(schedule, text)
     try:
         [run] = words.next_runs(schedule, 1)
     except ValueError as error:
-        return RowEffect(about(schedule, "{name}: {problem}", problem=error))
+        return about(schedule, "{name}: {problem}", problem=error)
     text = gettext("{name} would run next in {period}. What it has missed since the pause would not run.")
-    return RowEffect(about(schedule, text, period=formatting.period(run - schedule.now)))
+    return about(schedule, text, period=formatting.period(run - schedule.now))
 
 
 def _would_run(schedule: Any) -> RowEffect:
     if schedule.retired_at is not None:
-        return RowEffect(about(schedule, gettext("{name} is retired and does not change.")), acts=False)
+        return about(schedule, gettext("{name} is retired and does not change."), acts=False)
     if problem := problem_of(schedule):
-        text = gettext("{name} cannot run: {problem}")
-        return RowEffect(about(schedule, text, problem=problem), acts=False)
+        return about(schedule, gettext("{name} cannot run: {problem}"), problem=problem, acts=False)
     text = gettext("{name} would enqueue one job now, besides its next run: {call}")
     if schedule.paused_at is not None:
         text = gettext("{name} would enqueue one job now, although it is paused: {call}")
-    return RowEffect(about(schedule, text, call=call_text(schedule)))
+    return about(schedule, text, call=call_text(schedule))
 
 
 def _would_restore(schedule: Any) -> RowEffect:
     if not schedule.overridden:
-        text = gettext("{name} does not differ from what is declared.")
-        return RowEffect(about(schedule, text), acts=False)
+        return about(schedule, gettext("{name} does not differ from what is declared."), acts=False)
     one = gettext("%(field)s: %(declared)s instead of %(here)s")
     changes = [
         one % {"field": label, "declared": declared, "here": here}
         for label, here, declared in overridden(schedule)
     ]
     text = gettext("{name} would be as declared again: {changes}.")
-    return RowEffect(about(schedule, text, changes="; ".join(changes)))
+    return about(schedule, text, changes="; ".join(changes))
 
 
 #: Each action by its name, the end of its URL.
@@ -172,7 +168,7 @@ ACTIONS = {
         title=_("Pause schedules"),
         effect=_would_pause,
         run=lambda schedule, author, reason: schedule.pause(reason=reason, author=author),
-        done=ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
+        done=plural("%(number)s schedule is paused.", "%(number)s schedules are paused."),
     ),
     "resume": ScheduleAction(
         permission="pause",
@@ -180,7 +176,7 @@ ACTIONS = {
         title=_("Resume schedules"),
         effect=_would_resume,
         run=lambda schedule, _author, _reason: schedule.resume(),
-        done=ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+        done=plural("%(number)s schedule is resumed.", "%(number)s schedules are resumed."),
     ),
     "enqueue": ScheduleAction(
         permission="enqueue",
@@ -188,9 +184,7 @@ ACTIONS = {
         title=_("Run schedules now"),
         effect=_would_run,
         run=_run,
-        done=ngettext_lazy(
-            "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
-        ),
+        done=plural("%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule."),
         undone=_("No job is enqueued: the schedule is retired, or another job has its unique key."),
     ),
     "restore": ScheduleAction(
@@ -199,10 +193,8 @@ ACTIONS = {
         title=_("Back to what is declared"),
         effect=_would_restore,
         run=_restore,
-        done=ngettext_lazy(
-            "%(number)s schedule is as declared again.",
-            "%(number)s schedules are as declared again.",
-            "count",
+        done=plural(
+            "%(number)s schedule is as declared again.", "%(number)s schedules are as declared again."
         ),
     ),
 }
@@ -226,24 +218,15 @@ class ScheduleChangeList(ChangeList):
             self.trouble = Fleet(alias).standstill
 
 
-class StateFilter(ConditionFilter):
-    """Filter by state."""
-
-    title = _("state")
-    parameter_name = "state"
-    conditions: ClassVar = {
-        "active": (pgettext_lazy("schedule", "active"), Q(paused_at__isnull=True, retired_at__isnull=True)),
-        "paused": (pgettext_lazy("schedule", "paused"), Q(paused_at__isnull=False, retired_at__isnull=True)),
-        "retired": (pgettext_lazy("schedule", "retired"), Q(retired_at__isnull=False)),
-    }
-
-
-class OverriddenFilter(ConditionFilter):
-    """Filter by whether the admin overrides what is declared."""
-
-    title = _("changes in the admin")
-    parameter_name = "overridden"
-    conditions: ClassVar = {"yes": (_("Yes"), ~Q(overridden=[])), "no": (_("No"), Q(overridden=[]))}
+_STATES: dict[str, tuple[Any, Q]] = {
+    "active": (pgettext_lazy("schedule", "active"), Q(paused_at__isnull=True, retired_at__isnull=True)),
+    "paused": (pgettext_lazy("schedule", "paused"), Q(paused_at__isnull=False, retired_at__isnull=True)),
+    "retired": (pgettext_lazy("schedule", "retired"), Q(retired_at__isnull=False)),
+}
+_OVERRIDDEN: dict[str, tuple[Any, Q]] = {
+    "yes": (_("Yes"), ~Q(overridden=[])),
+    "no": (_("No"), Q(overridden=[])),
+}
 
 
 class ScheduleAdmin(RowActions[Schedule]):
@@ -260,7 +243,11 @@ class ScheduleAdmin(RowActions[Schedule]):
         'one in the code, with @schedule(cron="0 6 * * *") above a task, or add one here.'
     )
     list_display = ("named", "when", "state_now", "next_run", "last_run", "declared_in")
-    list_filter = (StateFilter, "source", OverriddenFilter)
+    list_filter = (
+        ConditionFilter.of(_("state"), "state", _STATES),
+        "source",
+        ConditionFilter.of(_("changes in the admin"), "overridden", _OVERRIDDEN),
+    )
     search_fields = ("name", "task_path")
     ordering = ("name",)
     fixed_fields = ("name",)  # to which its runs and jobs refer
@@ -398,7 +385,7 @@ class ScheduleAdmin(RowActions[Schedule]):
             text = ngettext("%(number)s schedule is selected.", "%(number)s schedules are selected.", count)
             length = Schedule._meta.get_field("pause_reason").max_length if name == "pause" else 0
             selected = text % {"number": formatting.number(count)}
-            return ask(self, request, action.title, effects, found, selected=selected, reason_length=length)
+            return self.ask(request, action.title, effects, found, selected=selected, reason_length=length)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if name == "pause" else ""
         author, changed = request.user.get_username(), []
         for schedule in found:
@@ -410,9 +397,8 @@ class ScheduleAdmin(RowActions[Schedule]):
         message = action_words(action.label)
         if reason:
             message += " " + gettext("Reason: %(reason)s") % {"reason": reason}
-        values = {"count": len(changed), "number": formatting.number(len(changed))}
-        words = action.done % values if changed else action.undone
-        note_and_tell(self, request, changed, message, str(words))
+        words = with_count(action.done, len(changed)) if changed else str(action.undone)
+        self.note_and_tell(request, changed, message, words)
         return None
 
     def _may_on(self, request: HttpRequest, action: ScheduleAction, schedule: Schedule) -> bool:

@@ -22,9 +22,8 @@ from ...redaction import redact_call
 from ...schedules.cron import zone
 from .. import display
 from ..console import absent_text, page_url, visible_jobs
-from ..display import linked
+from ..display import breakable, linked
 from ..job_page.formatter import Section
-from ..jobs.texts import breakable
 
 NEXT_RUNS = 5
 LAST_RUNS = 20
