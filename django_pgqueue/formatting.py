@@ -58,6 +58,12 @@ def period(length: timedelta | None) -> str:
     return text % {"days": days, "hours": hours}
 
 
+def how_soon(ahead: timedelta) -> str:
+    """The time until something is due, or how long it has been: 'in 5 min', 'due for 5 min'."""
+    text = _("in %(period)s") if ahead > timedelta() else _("due for %(period)s")
+    return text % {"period": period(abs(ahead))}
+
+
 def age(seconds: float) -> str:
     """Like ``period()``, with a digit after the point below one second: '0.4 s', '3 s', '5 min'."""
     if not 0 < seconds < 1:

@@ -27,15 +27,15 @@ from ..tasks.routing import default_backend
 
 def queue_names(value: str | Iterable[str]) -> tuple[str, ...]:
     """Parse ``mail,default`` into a tuple without repetitions."""
-    return tuple(weighted_queues(value, may_weigh=False))
+    return tuple(_weighted(value, queue_name, "\0"))
 
 
-def weighted_queues(value: str | Iterable[str], *, may_weigh: bool = True) -> dict[str, int | None]:
+def weighted_queues(value: str | Iterable[str]) -> dict[str, int | None]:
     """Parse ``critical:6,default:3,low`` into a dict of weights; None: the queue has none.
 
     It also takes what ``call_command`` is given: names, or what has been parsed.
     """
-    return _weighted(value, queue_name, ":" if may_weigh else "\0")
+    return _weighted(value, queue_name, ":")
 
 
 def weighted_databases(value: str | Iterable[str]) -> dict[str, int | None]:

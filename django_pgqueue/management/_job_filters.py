@@ -116,17 +116,15 @@ class Filters:
             if {*self.status} == {Status.FAILED}:
                 jobs = jobs.filter(shelf=KEPT_SHELF)
             elif len(are_finished) == 1:
-                jobs = (
-                    jobs.filter(shelf__gt=LIVE_SHELF)
-                    if True in are_finished
-                    else jobs.filter(shelf=LIVE_SHELF)
-                )
-        equal = {"queue_name": self.queue, "task_path": self.task, "error_fingerprint": self.fingerprint}
+                shelves = "shelf__gt" if True in are_finished else "shelf"
+                jobs = jobs.filter(**{shelves: LIVE_SHELF})
+        equal = {
+            "queue_name": self.queue, "task_path": self.task, "error_fingerprint": self.fingerprint,
+            "batch_id": self.batch,
+        }  # fmt: skip
         jobs = jobs.filter(**{name: value for name, value in equal.items() if value})
         if self.fingerprint:  # the leaves that have an index on it
             jobs = jobs.filter(shelf__in=(LIVE_SHELF, KEPT_SHELF))
-        if self.batch is not None:
-            jobs = jobs.filter(batch_id=self.batch)
         if self.worker is not None:
             jobs = jobs.filter(worker=self.worker, status=Status.RUNNING, shelf=LIVE_SHELF)
         if self.since is not None:

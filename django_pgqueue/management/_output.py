@@ -19,7 +19,7 @@ from unicodedata import combining, east_asian_width
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from ..formatting import period, plain
+from ..formatting import plain
 
 _SPACE = "  "  # between two columns
 _KEPT = "\0"  # a space that is no place to break a line
@@ -49,7 +49,7 @@ class Table:
     """A table, or ``empty`` if there are no rows."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Any]]  # texts; where they have styles, pairs of both
     right: Collection[int] = ()  # the columns that are aligned to the right
     empty: str = ""
 
@@ -188,11 +188,6 @@ def _wrapped(line: str, width: int | None, indent: str) -> list[str]:
     if width is None:
         return [line]
     return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def how_soon(ahead: timedelta) -> str:
-    """Return "in 5 min" or "due for 5 min"."""
-    return f"in {period(ahead)}" if ahead > timedelta() else f"due for {period(-ahead)}"
 
 
 def bar(share: float, width: int = 10) -> str:

@@ -138,7 +138,7 @@ def test_keys() -> None:
 def test_each_order_shows_the_same_rows() -> None:
     found = look(["default"]).given.values()
     for pane in PANES.values():
-        rows = [sorted(pane.table([*found], order, ["default"]).rows) for order in pane.sorts]
+        rows = [sorted(map(list, pane.table([*found], order, ["default"]).rows)) for order in pane.sorts]
         assert all(each == rows[0] for each in rows)
         assert rows[0]
 

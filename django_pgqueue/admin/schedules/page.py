@@ -4,7 +4,7 @@ runs, and what the admin overrides.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -14,9 +14,8 @@ from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ... import formatting
 from ...explanation import schedules as words
-from ...formatting import local
+from ...formatting import how_soon, local
 from ...models import Job, Schedule
 from ...redaction import redact_call
 from ...schedules.cron import zone
@@ -55,13 +54,6 @@ def call_text(schedule: Any) -> str:
     return words.call(schedule) if schedule.shows_arguments else str(schedule.task_path)
 
 
-def how_soon(moment: datetime, now: datetime) -> str:
-    """Format the time until a run, or how long it has been due."""
-    if moment > now:
-        return _("in %(period)s") % {"period": formatting.period(moment - now)}
-    return _("due for %(period)s") % {"period": formatting.period(now - moment)}
-
-
 def next_run(schedule: Any) -> tuple[str, str]:
     """Format how soon a schedule runs, and when; both empty if it does not. A run that is due and that no
     worker has noticed is marked.
@@ -73,7 +65,7 @@ def next_run(schedule: Any) -> tuple[str, str]:
     except ValueError as error:
         alarm = '<strong class="pgqueue-alarm" title="{}">{}</strong>'
         return format_html(alarm, str(error), _("cannot run")), ""
-    soon = how_soon(run, schedule.now)
+    soon = how_soon(run - schedule.now)
     if words.is_late(schedule):
         soon = display.alarm(soon)
     return soon, display.time(run)
@@ -148,7 +140,7 @@ def _next_runs(schedule: Any) -> Section:
     runs = [(local(run), run.astimezone(own)) for run in words.next_runs(schedule, NEXT_RUNS)]
     differs = any(here.replace(tzinfo=None) != there.replace(tzinfo=None) for here, there in runs)
     rows: list[tuple[Any, ...]] = [
-        (display.time(here), display.zone_time(there), how_soon(here, schedule.now)) for here, there in runs
+        (display.time(here), display.zone_time(there), how_soon(here - schedule.now)) for here, there in runs
     ]
     if rows and words.is_late(schedule):
         rows[0] = (*rows[0][:-1], display.alarm(rows[0][-1]))

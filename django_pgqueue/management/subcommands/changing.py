@@ -110,9 +110,8 @@ class Done:
     matched: int  # how many jobs are meant
     changed: int = 0
     left_alone: int = 0  # how many jobs were tried and did not change
-    unchanged: list[tuple[str, int]] = field(
-        default_factory=list
-    )  # the ids that were given, and did not change
+    unchanged: list[tuple[str, int]] = field(default_factory=list)
+    """The ids that were given, and did not change."""
     stopped: bool = False  # whether Ctrl-C has ended it before the last job
 
 
@@ -131,10 +130,9 @@ def run(change: Change, options: dict[str, Any]) -> Output:
     counts = sum((plan.counts for plan in plans.values()), Counter[str]())
     done = Done(counts.total())
     if done.matched and not is_dry:
-        if question := " ".join(filter(None, (plan.question for plan in plans.values()))):
-            question = question if ids else _would(change, counts)
-        if question and not options["yes"]:
-            _ask(question)
+        questions = [plan.question for plan in plans.values() if plan.question]
+        if (questions or not ids) and not options["yes"]:
+            _ask(" ".join(questions) if ids else _would(change, counts))
         steps = chain.from_iterable(plan.steps for plan in plans.values())
         _go(steps, done, is_shown=sys.stderr.isatty() and not (options["quiet"] or options["json"]))
         logger.info("%s by command: %d of %d jobs changed", change.name, done.changed, done.matched)
@@ -158,7 +156,7 @@ class _Plan(NamedTuple):
     """What is to be done in a database."""
 
     counts: Counter[str]  # how many of the jobs are in each state
-    question: str  # what to ask before
+    question: str  # what to ask before, if their ids are given
     steps: Steps  # what changes them
 
 
@@ -226,7 +224,7 @@ def _by_filters(change: Change, filters: Filters, alias: str) -> _Plan:
 
     chunks = walk([jobs], change.run, commit)
     steps: Steps = ((chunk.found, chunk.changed, []) for chunk in chunks)
-    return _Plan(Counter(counts), _would(change, counts) if counts else "", steps)
+    return _Plan(Counter(counts), "", steps)
 
 
 def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:

@@ -29,7 +29,7 @@ from django.utils import translation
 
 from ... import conf
 from ...explanation import why
-from ...formatting import counted, date_time, get_logger, number, period, plain, span
+from ...formatting import counted, date_time, get_logger, how_soon, number, period, plain, span
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
@@ -42,7 +42,7 @@ from ...worker.one_process import run_job
 from .._arguments import at_least, by_database, job_id, positions, seconds
 from .._conditions import check_database, reachable
 from .._job_filters import Filters, add_filters, check_names, filters_of, with_ids
-from .._output import Block, Columns, Nothing, Output, Table, bar, how_soon, plain_lines, shortened
+from .._output import Block, Columns, Nothing, Output, Table, bar, plain_lines, shortened
 from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
@@ -478,8 +478,8 @@ def _time(time: datetime, now: datetime) -> str:
 @subcommand("why", "Say why a job does not run, or what has become of it", _ID)
 def _why(options: dict[str, Any]) -> Output:
     """Return the reason, and what helps. That there is no such job is an error."""
-    alias, pk = options["job"]
-    reason = why(pk, using=alias or options["database"])
+    _, pk = options["job"]
+    reason = why(pk, using=options["database"])
     names = ("job_id", "database", "code", "text", "fix", "facts")
     document = {name: getattr(reason, name) for name in names}
     if reason.code == "unknown":
@@ -497,9 +497,8 @@ def _why(options: dict[str, Any]) -> Output:
 )  # fmt: skip
 def _stack(options: dict[str, Any]) -> Output:
     """Return the stack. That the job does not run, or that its worker does not answer, is an error."""
-    alias, pk = options["job"]
-    alias = alias or options["database"]
-    job = Job.objects.using(alias).filter(pk=pk).first()
+    _, pk = options["job"]
+    job = Job.objects.using(options["database"]).filter(pk=pk).first()
     if job is None:
         return Output(error=f"There is no job {pk}.")
     try:
@@ -519,9 +518,9 @@ def _stack(options: dict[str, Any]) -> Output:
 )
 def run_here(options: dict[str, Any]) -> Output:
     """Run a waiting job, and show what came of it."""
-    alias, pk = options["job"]
+    _, pk = options["job"]
     with translation.override(settings.LANGUAGE_CODE):  # as in a worker; the output is in English
-        result = run_job(pk, alias or options["database"])
+        result = run_job(pk, options["database"])
     row, outcome, error = result.row, result.outcome, result.error
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":

@@ -53,11 +53,8 @@ def _add_targets(parser: ArgumentParser) -> None:
     group.add_argument("--everything", action="store_true", help="all queues")
     group.add_argument("--group", metavar="KEY", help="the jobs of a group")
     group.add_argument("--limit-key", metavar="KEY", help="the jobs with a limit key, such as crm/acme")
-    group.add_argument(
-        "--argument",
-        metavar="TEXT",
-        help="the jobs of a task with a value: 'shop.tasks.sync kwargs.tenant=acme'",
-    )
+    with_value = "the jobs of a task with a value: 'shop.tasks.sync kwargs.tenant=acme'"
+    group.add_argument("--argument", metavar="TEXT", help=with_value)
 
 
 def _add_end(parser: ArgumentParser) -> None:

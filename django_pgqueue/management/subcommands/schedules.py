@@ -16,7 +16,7 @@ from django.utils import timezone, translation
 
 from ...exceptions import InvalidKey, JobExists
 from ...explanation import schedules as words
-from ...formatting import date_time, did_you_mean, number, period, plain
+from ...formatting import date_time, did_you_mean, how_soon, number, period, plain
 from ...models import Schedule, ScheduleRun
 from ...redaction import redact_call
 from ...schedules.cron import zone
@@ -26,7 +26,7 @@ from ...tasks.paths import discover
 from ...tasks.registry import known_tasks, source_place
 from ...tasks.task import Task
 from .._arguments import user_name
-from .._output import Block, Columns, Output, Table, how_soon
+from .._output import Block, Columns, Output, Table
 from .._parser import accept_options, argument, subcommand
 from .operating import AUTHOR, REASON
 
@@ -90,7 +90,12 @@ _SCHEDULES: Columns = {
 
 
 def _show(schedule: Any, options: dict[str, Any]) -> Output:
-    more = {
+    known = {
+        "When": _when(schedule),
+        "Next run": _next_run(schedule),
+        "Last run": _run_line(schedule.last),
+        "Task": words.call(schedule),
+        "Declared in": words.origin(schedule),
         "Queue": schedule.queue_name or "",
         "Priority": "" if schedule.priority is None else str(schedule.priority),
         "Missed": str(schedule.get_catch_up_display()),
@@ -99,8 +104,8 @@ def _show(schedule: Any, options: dict[str, Any]) -> Output:
     }
     runs = words.last_runs(options["database"], schedule, LAST_RUNS)
     last = ["", "Last runs:", *(f"  {_run_line(each)}" for each in runs)] if runs else []
-    text = [*_about(schedule, words.call(schedule), **more), "", *_next_runs(schedule), *last]
-    return Output(text, _json(schedule))
+    head: list[Block] = [f"{schedule.name}: {_state(schedule)}", known, ""]
+    return Output([*head, *_next_runs(schedule), *last], _json(schedule))
 
 
 def _pause(schedule: Any, options: dict[str, Any]) -> Output:
@@ -138,18 +143,6 @@ def _find(options: dict[str, Any]) -> Any:
         raise CommandError(f"There is no schedule {name!r} in the database {alias!r}. {hint}".rstrip())
     words.add_last_runs(alias, [found])
     return found
-
-
-def _about(schedule: Any, task: str, **more: str) -> list[Block]:
-    """Return what to know of a schedule ``with_clock`` and with its last run."""
-    known = {
-        "When": _when(schedule),
-        "Next run": _next_run(schedule),
-        "Last run": _run_line(schedule.last),
-        "Task": task,
-        "Declared in": words.origin(schedule),
-    }
-    return [f"{schedule.name}: {_state(schedule)}", {**known, **more}]
 
 
 def _state(schedule: Any) -> str:

@@ -17,7 +17,7 @@ import threading
 import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -86,8 +86,7 @@ def _once(looks: Sequence[Look], aliases: Sequence[str]) -> Iterator[Block]:
     yield from ("", {label: text for label, text, _ in tiles(looks)})
     for name, order in View(aliases).sorts.items():
         table = PANES[name].table(looks, order, aliases)
-        rows = [[text for text, _style in row] for row in table.rows]
-        yield from ("", Table(table.head, rows, table.right, table.empty))
+        yield from ("", replace(table, rows=[[text for text, _style in row] for row in table.rows]))
 
 
 PATIENCE = 2.0  # seconds that one statement may take
@@ -199,15 +198,6 @@ def _bar(part: float, whole: float) -> str:
     return bar(part / whole if whole else 0.0)
 
 
-class Styled(NamedTuple):
-    """A table whose texts have styles."""
-
-    head: list[str]
-    rows: list[list[tuple[str, str]]]
-    right: range
-    empty: str
-
-
 class Pane(NamedTuple):
     """A table. The name of its first column says what it is about."""
 
@@ -219,8 +209,10 @@ class Pane(NamedTuple):
     sorts: dict[str, Callable[[Look, Any], Any]]
     """How it can be sorted. The first one is the usual order; 0 keeps that of the look."""
 
-    def table(self, given: Sequence[Look], order: str, names: Sequence[str]) -> Styled:
-        """Return the table of these looks. If they are of several shards, its second column names them."""
+    def table(self, given: Sequence[Look], order: str, names: Sequence[str]) -> Table:
+        """Return the table of these looks, with texts and their styles. If they are of several shards, its
+        second column names them.
+        """
         columns, right = {**self.columns}, self.right
         if len(names) > 1:
             first, *others = columns.items()
@@ -230,7 +222,7 @@ class Pane(NamedTuple):
         pairs.sort(key=lambda pair: self.sorts[order](*pair))
         cells = ([column(*pair) for column in columns.values()] for pair in pairs)
         rows = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in cells]
-        return Styled([*columns], rows, right, self.empty)
+        return Table([*columns], rows, right, self.empty)
 
 
 def _queues(found: Look) -> list[Depth]:
@@ -434,7 +426,7 @@ def picture(now: Answers[Look], last: dict[str, Look], view: View, console: Cons
     return screen
 
 
-def _drawn(table: Styled, most: int) -> Iterator[RenderableType]:
+def _drawn(table: Table, most: int) -> Iterator[RenderableType]:
     """Yield an empty line, and the table with its first rows. Nothing in their texts is markup."""
     from rich.table import Table
     from rich.text import Text
