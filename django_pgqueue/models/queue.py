@@ -188,11 +188,6 @@ class Limit(models.Model):
         """Whether the code declares this limit."""
         return self.declared_concurrency is not None or self.declared_rate is not None
 
-    @property
-    def is_left_over(self) -> bool:
-        """Whether the code has declared this limit and no longer does, and no user has set it."""
-        return not self.is_declared and not self.is_overridden
-
 
 class RateState(models.Model):
     """How many starts of a rate are in use. Only the claim and ``take()`` read and write it."""

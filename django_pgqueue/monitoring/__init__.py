@@ -1,7 +1,7 @@
 """Figures of the queue, for the admin, the commands, the metrics and the health check alike.
 
 spans            what ran, from the statistics, and how fast
-queues, states   what waits, from the leaf of live jobs, with counts that end at a limit; who holds it up
+depth, queues    what waits, from the leaf of live jobs, with counts that end at a limit; who holds it up
 workers          who works
 limits           what runs and waits under each limit
 jobs, failures   what ended last, the steps of a job, and failures by group

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from django.utils.translation import gettext as _
 
@@ -28,11 +28,32 @@ MOST = 10_000
 STATES = ("ready", "scheduled", "retrying", "blocked", "running")
 
 
+class Counted(NamedTuple):
+    """A number of jobs: "100,000+" if there may be more, "?" if nothing is known."""
+
+    number: int
+    is_exact: bool = True  # if not, there may be more
+
+    def __str__(self) -> str:
+        if self.is_exact:
+            return number(self.number)
+        return f"{number(self.number)}+" if self.number else "?"
+
+    @property
+    def plural(self) -> int:
+        """The number that chooses the plural: "1+" is one."""
+        return self.number if self.is_exact else max(self.number, 2)
+
+    @classmethod
+    def sum(cls, counts: Iterable[Counted]) -> Self:
+        """Return the number of all of them."""
+        known = list(counts)
+        return cls(sum(each.number for each in known), all(each.is_exact for each in known))
+
+
 def capped(count: int | None, most: int = MOST) -> str:
     """Return a count in words: "10,000+" beyond the limit, "?" if it is not known."""
-    if count is None:
-        return "?"
-    return f"{number(most)}+" if count > most else number(count)
+    return "?" if count is None else str(Counted(min(count, most), count <= most))
 
 
 def with_more(figures: dict[str, Any], *counts: str) -> dict[str, Any]:

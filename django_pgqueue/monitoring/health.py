@@ -28,15 +28,7 @@ from ..models.queue import IN_FORCE
 from ..models.statistics import StatSpan
 from ..postgres.timeout import within
 from .depth import MOST, Depth, Flow, capped, depths, flows
-from .queues import (
-    Holder,
-    Skipping,
-    SlowJob,
-    foreign_locks,
-    lost_jobs,
-    skipping_schedules,
-    slow_jobs,
-)
+from .queues import Holder, Skipping, SlowJob, foreign_locks, lost_jobs, skipping_schedules, slow_jobs
 from .spans import Figures, TimeSpan, per_second, series
 from .workers import Crew, Vital
 
@@ -94,11 +86,8 @@ class Health:
         """The state in one line, for probes."""
         if self.problems:
             return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
-        line = _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
-            "workers": self.workers,
-            "ready": capped(self.ready),
-            "age": age(self.oldest_ready),
-        }
+        figures = {"workers": self.workers, "ready": capped(self.ready), "age": age(self.oldest_ready)}
+        line = _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % figures
         if self.held:
             line += "; " + _("ready jobs in paused queues: %(held)s") % {"held": capped(self.held)}
         return line
@@ -108,13 +97,9 @@ class Health:
         """ "Healthy: 3 workers, 214 jobs/s, the oldest ready job waits 0.4 s", or "2 problems"."""
         if count := len(self.problems):
             return ngettext("%(count)d problem", "%(count)d problems", count) % {"count": count}
-        parts = [
-            ngettext("%(count)d worker", "%(count)d workers", self.workers) % {"count": self.workers},
-            throughput(self.per_second),
-            _("the oldest ready job waits %(age)s") % {"age": age(self.oldest_ready)}
-            if self.ready
-            else _("no job is ready"),
-        ]
+        workers = ngettext("%(count)d worker", "%(count)d workers", self.workers) % {"count": self.workers}
+        oldest = _("the oldest ready job waits %(age)s") if self.ready else _("no job is ready")
+        parts = [workers, throughput(self.per_second), oldest % {"age": age(self.oldest_ready)}]
         return _("Healthy: %(parts)s") % {"parts": ", ".join(parts)}
 
     @property
@@ -145,6 +130,14 @@ class QueueState:
     slow: list[SlowJob] | None = None
     minutes: list[Figures] | None = None
     """The attempts that were claimed in each of the last 120 minutes. The last one has not ended."""
+    queues: Collection[str] = ()  # the only ones that are looked at; empty for all
+    given: Mapping[str, Any] = field(default_factory=dict)  # instead of the thresholds of the settings
+
+    @property
+    def seen(self) -> list[Depth]:
+        """The queues that are looked at, as far as they could be read."""
+        found = self.depths or {}
+        return [depth for name, depth in found.items() if name in self.queues or not self.queues]
 
     @property
     def hour(self) -> Sequence[Figures]:
@@ -169,15 +162,16 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     ``given``: thresholds that replace the ones of the settings: ``age``, ``depth``, ``workers``. This never
     raises an error of the database: one that does not answer is not healthy.
     """
+    state = QueueState(alias, queues=queues, given=given)
+
+    def read_major() -> None:
+        state.depths, state.crew, state.holders = _depths(state), Crew(alias), foreign_locks(alias)
+
     try:
-        state = within(
-            alias,
-            PATIENCE,
-            lambda: QueueState(alias, _depths(alias, queues, given), Crew(alias), foreign_locks(alias)),
-        ) or QueueState(alias)
+        within(alias, PATIENCE, read_major)
     except Error:
         return unreadable(alias)
-    return _judged(state, _major(state, queues, given), queues)
+    return _judged(state, _major(state))
 
 
 def full_health(alias: str) -> Health:
@@ -190,31 +184,30 @@ def full_health(alias: str) -> Health:
 
 def read(alias: str) -> QueueState:
     """Read all that ``judge`` needs."""
-    in_force = Pause.objects.using(alias).filter(IN_FORCE).order_by("kind", "name")
-    pauses = within(alias, PATIENCE, lambda: list(in_force))
-    return QueueState(
-        alias,
-        depths=within(alias, PATIENCE, lambda: _depths(alias, pauses=pauses)),
-        crew=within(alias, PATIENCE, lambda: Crew(alias)),
-        holders=within(alias, PATIENCE, lambda: foreign_locks(alias)),
-        lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
-        pauses=pauses,
-        flows=within(alias, PATIENCE, lambda: flows(alias)),
-        skipping=within(alias, PATIENCE, lambda: skipping_schedules(alias)),
-        slow=within(alias, PATIENCE, lambda: slow_jobs(alias)),
-        minutes=within(alias, PATIENCE, lambda: series(alias, _SPAN)),
-    )
+    state, in_force = QueueState(alias), Pause.objects.using(alias).filter(IN_FORCE)
+    state.pauses = within(alias, PATIENCE, lambda: list(in_force.order_by("kind", "name")))
+    state.depths = within(alias, PATIENCE, lambda: _depths(state))
+    state.crew = within(alias, PATIENCE, lambda: Crew(alias))
+    state.holders = within(alias, PATIENCE, lambda: foreign_locks(alias))
+    state.lost = within(alias, PATIENCE, lambda: lost_jobs(alias))
+    state.flows = within(alias, PATIENCE, lambda: flows(alias))
+    state.skipping = within(alias, PATIENCE, lambda: skipping_schedules(alias))
+    state.slow = within(alias, PATIENCE, lambda: slow_jobs(alias))
+    state.minutes = within(alias, PATIENCE, lambda: series(alias, _SPAN))
+    return state
 
 
 def judge(state: QueueState) -> Health:
     """Return the health of a state, worst problems first."""
-    problems = [*_major(state), *_minor(state), *_of_one(state)]
+    skips = (HealthProblem("skips", "", str(each), subject=each.schedule) for each in state.skipping or [])
+    slow = (HealthProblem("slow_job", "", str(each), subject=str(each.job_id)) for each in state.slow or [])
+    problems = [*_major(state), *_minor(state), *skips, *slow]
     # While everything is paused, this explains most of the others.
     return _judged(state, sorted(problems, key=lambda each: (each.kind, each.queue_name) != ("paused", "")))
 
 
-def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collection[str] = ()) -> Health:
-    crew, seen = state.crew, _seen(state, queues)
+def _judged(state: QueueState, problems: Iterable[HealthProblem]) -> Health:
+    crew, seen = state.crew, state.seen
     is_starting = crew is not None and crew.one_is_starting
     return Health(
         state.alias,
@@ -227,28 +220,19 @@ def _judged(state: QueueState, problems: Iterable[HealthProblem], queues: Collec
     )
 
 
-def _seen(state: QueueState, queues: Collection[str]) -> list[Depth]:
-    return [depth for name, depth in (state.depths or {}).items() if name in queues or not queues]
-
-
-def _depths(
-    alias: str,
-    queues: Collection[str] = (),
-    given: Mapping[str, Any] | None = None,
-    pauses: list[Pause] | None = None,
-) -> dict[str, Depth]:
+def _depths(state: QueueState) -> dict[str, Depth]:
     """Read the depths of all queues that must be looked at, jobs or not, counted beyond their thresholds."""
-    named = {*conf.current().health, *queues} - {ALL_OTHERS}
-    limits = [thresholds_of(name, given).depth for name in (*named, ALL_OTHERS)]
+    named = {*conf.current().health, *state.queues} - {ALL_OTHERS}
+    limits = [thresholds_of(name, **state.given).depth for name in (*named, ALL_OTHERS)]
     most = max([MOST, *(limit + 1 for limit in limits if limit is not None)])
-    return depths(alias, named, most, pauses)
+    return depths(state.alias, named, most, state.pauses)
 
 
-def thresholds_of(queue: str, given: Mapping[str, Any] | None = None) -> Thresholds:
-    """Return the thresholds of a queue."""
+def thresholds_of(queue: str, **given: Any) -> Thresholds:
+    """Return the thresholds of a queue. ``given``: some that replace the ones of the settings."""
     settings = conf.current().health
     found = settings.get(queue) or settings.get(ALL_OTHERS) or Thresholds()
-    return replace(found, **{name: value for name, value in (given or {}).items() if value is not None})
+    return replace(found, **{name: value for name, value in given.items() if value is not None})
 
 
 def unreadable(alias: str) -> Health:
@@ -257,24 +241,22 @@ def unreadable(alias: str) -> Health:
     return _judged(QueueState(alias), [problem])
 
 
-def _major(
-    state: QueueState, queues: Collection[str] = (), given: Mapping[str, Any] | None = None
-) -> Iterator[HealthProblem]:
+def _major(state: QueueState) -> Iterator[HealthProblem]:
     """Yield the problems of queues and workers against their thresholds."""
-    crew, named = state.crew, {*conf.current().health, *queues}
+    crew, named, given = state.crew, {*conf.current().health, *state.queues}, state.given
     if crew is None or state.depths is None:
         limit = {"limit": period(timedelta(seconds=PATIENCE))}
         yield HealthProblem("unreachable", "", _("the database did not answer within %(limit)s") % limit)
         return
     # While there are too few workers at all, nothing is said about the workers of each queue.
-    missing = "" if queues else _without_workers(crew, thresholds_of(ALL_OTHERS, given).workers)
+    missing = "" if state.queues else _without_workers(crew, thresholds_of(ALL_OTHERS, **given).workers)
     if missing:
         yield HealthProblem("few_workers" if crew.count(Vital.RUNNING) else "no_worker", "", missing)
-    for depth in _seen(state, queues):
+    for depth in state.seen:
         if not depth.is_paused:
             must_be_served = depth.queue_name in named or depth.ready or depth.running
             serving = crew.serving(depth.queue_name) if must_be_served and not missing else None
-            yield from _of_queue(depth, serving, thresholds_of(depth.queue_name, given))
+            yield from _of_queue(depth, serving, thresholds_of(depth.queue_name, **given))
     if lost := sum(worker.lost for worker in crew.workers):
         text = ngettext(
             "%(count)d slot is taken by a lost job, whose task has not ended",
@@ -350,12 +332,17 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
     if now >= max(_FEW_FAILURES, _FEW_OF_ALL * attempts) and now > 2 * before:
         text = _("%(now)s jobs failed in the last hour, %(before)s in the hour before")
         yield HealthProblem("failures", "", text % {"now": number(now), "before": number(before)})
-    yield from _growing(state)
+    found = state.depths or {}
+    for name, flow in (state.flows or {}).items():
+        if name in found and flow.grows and not found[name].is_paused:
+            text = _("%(queue)s grows: from %(before)s ready jobs to %(now)s within %(span)s. %(rates)s")
+            counts = {"before": number(flow.ready_before), "now": number(flow.ready)}
+            values = {"queue": name, **counts, "span": age(flow.seconds), "rates": flow.rates}
+            yield HealthProblem("grows", name, text % values)
     # The pauses that hold jobs back: one of everything, or of a queue with jobs that are ready.
     if any(pause.kind == Pause.Kind.ALL for pause in state.pauses or []):
         yield HealthProblem("paused", "", _("everything is paused"))
         return
-    found = state.depths or {}
     for name in (pause.name for pause in state.pauses or [] if pause.kind == Pause.Kind.QUEUE):
         if ready := found[name].ready if name in found else 0:
             text = ngettext(
@@ -364,29 +351,6 @@ def _minor(state: QueueState) -> Iterator[HealthProblem]:
                 ready,
             )
             yield HealthProblem("paused", name, text % {"queue": name, "count": capped(ready)})
-
-
-def _of_one(state: QueueState) -> Iterator[HealthProblem]:
-    """Yield the problems of a single schedule or job."""
-    for schedule in state.skipping or []:
-        yield HealthProblem("skips", "", str(schedule), subject=schedule.schedule)
-    for job in state.slow or []:
-        yield HealthProblem("slow_job", "", str(job), subject=str(job.job_id))
-
-
-def _growing(state: QueueState) -> Iterator[HealthProblem]:
-    """Yield the queues in which more and more jobs wait although they are not paused."""
-    found = state.depths or {}
-    for name, flow in (state.flows or {}).items():
-        if name in found and flow.grows and not found[name].is_paused:
-            text = _("%(queue)s grows: from %(before)s ready jobs to %(now)s within %(span)s. %(rates)s") % {
-                "queue": name,
-                "before": number(flow.ready_before),
-                "now": number(flow.ready),
-                "span": age(flow.seconds),
-                "rates": flow.rates,
-            }
-            yield HealthProblem("grows", name, text)
 
 
 _START = gettext_lazy("Start a worker: %(command)s"), "runqueueworker{queues}"

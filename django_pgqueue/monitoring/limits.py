@@ -71,10 +71,9 @@ def numbers_text(limit: Limit, prefix: str = "") -> str:
 
 def origin(limit: Limit) -> str:
     """Return where the numbers come from."""
-    if limit.is_left_over:
-        return _("no longer declared in code; it can be deleted")
     if not limit.is_declared:
-        return _("set by a user")
+        gone = _("no longer declared in code; it can be deleted")
+        return _("set by a user") if limit.is_overridden else gone
     if limit.is_overridden:
         return _("set by a user; the code declares %(numbers)s") % {
             "numbers": numbers_text(limit, "declared_")

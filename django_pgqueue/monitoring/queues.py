@@ -7,28 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Lock
+from time import monotonic
 from typing import NamedTuple
 
+from django.db import connections
 from django.utils.translation import gettext as _
 
 from .. import conf
 from ..formatting import age, number
+from ..models.job import Status
 from ..postgres import fetch_rows, sql_of
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import KEPT_QUEUES, queues_in_use
-from .depth import MOST, Depth, depths
-from .spans import (
-    HOUR,
-    WEEK,
-    Figures,
-    Trend,
-    breakdown,
-    percentile,
-    rates,
-    span_rows,
-    span_sql,
-    trends,
-)
+from .depth import MOST, Counted, Depth, depths
+from .spans import HOUR, WEEK, Figures, Trend, breakdown, percentile, rates, span_rows, span_sql, trends
 
 MOST_QUEUES = 1_000  # with statistics
 PATIENCE = 2.0  # seconds that one statement may take
@@ -179,14 +172,9 @@ class SlowJob(NamedTuple):
     p95: float  # the seconds that 95 % of the attempts did not exceed
 
     def __str__(self) -> str:
-        return _(
-            "Job %(job)d of %(task)s has run for %(age)s; 95 %% of its attempts end within %(usual)s"
-        ) % {
-            "job": self.job_id,
-            "task": self.task_path,
-            "age": age(self.seconds),
-            "usual": age(self.p95),
-        }
+        text = _("Job %(job)d of %(task)s has run for %(age)s; 95 %% of its attempts end within %(usual)s")
+        times = {"age": age(self.seconds), "usual": age(self.p95)}
+        return text % {"job": self.job_id, "task": self.task_path, **times}
 
 
 def skipping_schedules(alias: str) -> list[Skipping]:
@@ -208,3 +196,62 @@ def slow_jobs(alias: str) -> list[SlowJob]:
         if sum(histogram) >= LEAST_ATTEMPTS and seconds > TIMES_P95 * p95:
             found.append(SlowJob(task_path, job_id, seconds, p95))
     return sorted(found, key=lambda job: job.p95 / job.seconds)[:MOST_SLOW]
+
+
+# How many jobs are in each state, for the list of jobs. The history is never counted. Each state is counted
+# up to ``MOST``, and the ring of history is read up to as many jobs, so this takes as long with ten million
+# jobs as with twenty thousand. All who look at a list within a few seconds share one reading.
+
+COUNT_PATIENCE = 0.5  # seconds that one statement may take
+SHARED_FOR = 5.0  # seconds
+
+_LIVE, _RING, _KEPT = (sql_of(__file__, f"states_{name}") for name in ("live", "ring", "kept"))
+_KEPT = KEPT_QUEUES + _KEPT
+#: An index is read no further than needed, and a bitmap would read it to its end.
+_PLANS = "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off"
+Counts = dict[str, Counted]
+
+
+def state_counts(alias: str) -> Counts:
+    """Return the counts by status. A status that could not be counted in time is missing."""
+    found = within(alias, COUNT_PATIENCE, lambda: _read(alias, _LIVE)) or {}
+    ring = within(alias, COUNT_PATIENCE, lambda: _ring(alias))
+    kept = within(alias, COUNT_PATIENCE, lambda: _read(alias, _KEPT))
+    if kept is not None:
+        found[Status.FAILED.value] = kept[Status.FAILED.value]  # there are none in the ring
+        if ring is not None:
+            found.update({status: Counted.sum([ring[status], kept[status]]) for status in ring})
+    return found
+
+
+_lock = Lock()
+_shared: dict[str, tuple[float, Counts]] = {}
+
+
+def shared_counts(alias: str) -> Counts:
+    """Return the counts that all viewers in this process share for some seconds.
+
+    Race: they get old for several threads at once. One of them reads, and the others wait for it.
+    """
+    with _lock:
+        until, counts = _shared.get(alias, (0.0, {}))
+        if monotonic() >= until:
+            counts = state_counts(alias)
+            _shared[alias] = monotonic() + SHARED_FOR, counts
+        return counts
+
+
+def _ring(alias: str) -> Counts:
+    """Count the jobs in the ring of history, where no failed jobs are."""
+    found = dict.fromkeys((Status.DONE.value, Status.CANCELLED.value), Counted(0)) | _read(alias, _RING)
+    total = Counted.sum(found.values())
+    is_exact = total.is_exact and total.number <= MOST
+    return {status: Counted(count.number, is_exact) for status, count in found.items()}
+
+
+def _read(alias: str, statement: str) -> Counts:
+    """Return what a statement has counted; one more than ``MOST`` says that there are more."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_PLANS)
+    rows = fetch_rows(alias, statement, {"most": MOST + 1})
+    return {status: Counted(min(count, MOST), count <= MOST) for status, count in rows if count is not None}

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_pgqueue.admin import JobAdmin
 from django_pgqueue.admin.bulk import selection
-from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring import queues
 
 
 @pytest.fixture
@@ -35,4 +35,4 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_shared_counts() -> Iterator[None]:
     """Each test counts its own jobs."""
     yield
-    states._shared.clear()
+    queues._shared.clear()

@@ -21,6 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 from django_pgqueue import cancel
 from django_pgqueue.admin.bulk import actions, selection
 from django_pgqueue.models import Job
+from django_pgqueue.monitoring.depth import Counted
 from tests.support.factories import JobFactory
 from tests.support.wording import shown
 
@@ -370,7 +371,7 @@ def test_a_form_that_is_not_ours_is_asked_again(root: Client, confirmed: str) ->
 
 def test_numbers_are_grouped_and_plurals_fit() -> None:
     done = actions.RETRY[0]
-    one, many = actions.Counted(1), actions.Counted(9_959)
+    one, many = Counted(1), Counted(9_959)
     assert done.sentence(one) == "1 done job would run a second time."
     assert done.sentence(many) == "9,959 done jobs would run a second time."
     assert done.sentence(many._replace(is_exact=False)) == "9,959+ done jobs would run a second time."

@@ -17,7 +17,8 @@ from django_pgqueue import pause
 from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.jobs import filters, search
 from django_pgqueue.models.job import Status
-from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring import queues as figures
+from django_pgqueue.monitoring.depth import Counted
 from django_pgqueue.monitoring.queues import queue_figures
 from tests.app import tasks  # noqa: F401 - known to this process
 from tests.support.factories import (
@@ -320,12 +321,10 @@ def test_the_filter_by_status_tells_how_many_there_are(root: Client, monkeypatch
     assert numbers(body(root, url("changelist"), status="done", p=5)) == counts, (
         "they are shared for some seconds"
     )
-    states._shared.clear()
+    figures._shared.clear()
     assert numbers(body(root, url("changelist")))["pending"] == "3"
-    monkeypatch.setattr(
-        states, "state_counts", lambda alias: {"pending": states.StateCount(10_000, is_exact=False)}
-    )
-    states._shared.clear()
+    monkeypatch.setattr(figures, "state_counts", lambda alias: {"pending": Counted(10_000, is_exact=False)})
+    figures._shared.clear()
     found = numbers(body(root, url("changelist")))
     assert (found["pending"], found["done"]) == ("10,000+", "")
 

@@ -18,7 +18,7 @@ from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import selection
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import Job, JobProgress, Worker
-from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring import queues
 from example_project.demo.shop.seed import seed
 from tests.browser.addresses import NAMES, address
 from tests.support import schedules
@@ -72,7 +72,7 @@ def test_a_list_reads_little_of_a_long_history(
     monkeypatch.setattr(lists, "PATIENCE", 0.0)  # one window
     monkeypatch.setattr(lists, "FIRST_LOOK", 0.0)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
-    monkeypatch.setattr(states, "state_counts", lambda alias: {})  # see tests/plans/lists.py
+    monkeypatch.setattr(queues, "state_counts", lambda alias: {})  # see tests/plans/lists.py
     with CaptureQueriesContext(connection) as captured:
         assert root.get(f"{url('changelist')}?{query}").status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]

@@ -13,7 +13,7 @@ from django_pgqueue import cancel, pause, resume
 from django_pgqueue.admin import lists
 from django_pgqueue.admin.jobs import search
 from django_pgqueue.models import Job, JobBatch
-from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring import queues
 from tests.support.factories import JobFactory
 
 from .addresses import address, change
@@ -192,7 +192,7 @@ def see(page: Page, job: Job, rows: int = 0) -> None:
 
 def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> None:
     old = JobFactory.create(queue_name="list", running=True)
-    states._shared.clear()
+    queues._shared.clear()
     page = window()
     page.clock.install()
     page.goto(address("job_changelist"), wait_until="networkidle")
@@ -202,7 +202,7 @@ def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> N
     assert focused(page) == str(old.pk)
 
     new = JobFactory.create(queue_name="list", running=True)
-    states._shared.clear()
+    queues._shared.clear()
     see(page, new)
     assert focused(page) == str(old.pk), "the cursor stays with its row"
     assert int(running.inner_text().replace(",", "")) == before + 1

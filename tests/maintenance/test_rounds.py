@@ -196,7 +196,7 @@ def test_a_limit_that_was_removed_from_code_keeps_its_number_and_can_be_deleted(
     add_limit("removed")
     assert withdrawn(session) == {"removed"}
     left = Limit.objects.get(name="removed")
-    assert (left.concurrency, left.is_declared, left.is_left_over) == (3, False, True)
+    assert (left.concurrency, left.is_declared, left.is_overridden) == (3, False, False)
     assert withdrawn(session) == set()
     reset_limit(name="removed")
     assert not Limit.objects.filter(name="removed").exists()
@@ -208,7 +208,6 @@ def test_a_limit_that_was_set_by_hand_is_only_that_afterwards(session: Session) 
     left = Limit.objects.get(name="removed")
     assert (left.concurrency, left.is_overridden) == (3, True)
     assert not left.is_declared
-    assert not left.is_left_over
 
 
 def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) -> None:
@@ -218,7 +217,7 @@ def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) ->
     assert session.value(f"SELECT _pgqueue_declare_limits({columns})") == 1
     back = Limit.objects.get(name="removed")
     assert (back.concurrency, back.declared_concurrency, back.declared_by) == (5, 5, "tests.app.tasks")
-    assert not back.is_left_over
+    assert back.is_declared
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from django_pgqueue import pause
 from django_pgqueue.models.job import Status
-from django_pgqueue.monitoring import states
-from django_pgqueue.monitoring.depth import depth_series
-from django_pgqueue.monitoring.queues import one_queue, queue_figures
+from django_pgqueue.monitoring import queues
+from django_pgqueue.monitoring.depth import Counted, depth_series
+from django_pgqueue.monitoring.queues import one_queue, queue_figures, shared_counts, state_counts
 from django_pgqueue.monitoring.spans import (
     DAY,
     HOUR,
@@ -26,7 +26,6 @@ from django_pgqueue.monitoring.spans import (
     totals,
     trends,
 )
-from django_pgqueue.monitoring.states import StateCount, shared_counts, state_counts
 from django_pgqueue.postgres.clock import server_now
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.figures import count, roll_up
@@ -55,8 +54,8 @@ def test_charts_and_tables_count_everything_once(one: Connection, span: TimeSpan
     assert points[-1].waited(0.5) == pytest.approx(0.0015)
     assert sum(point.done for point in series("default", span, queue="mail")) == 5
     assert sum(point.done for point in series("default", span, task="tests.app.tasks.add")) == 4
-    queues = breakdown("default", span, "queue")
-    sums = [(row.queue_name, row.task_path, row.done) for row in queues]
+    of_queues = breakdown("default", span, "queue")
+    sums = [(row.queue_name, row.task_path, row.done) for row in of_queues]
     assert sums == [("default", "", 12), ("mail", "", 5)]
     tasks = breakdown("default", span, "task", queue="default")
     assert [(row.task_path.rpartition(".")[2], row.done) for row in tasks] == [("noop", 8), ("add", 4)]
@@ -121,8 +120,8 @@ def test_each_attempt_is_in_one_step_of_its_queue_and_task(
     assert [step for step in noop[:-1] if step] == [2]
     assert tasks["shop.a"].done.index(3) == noop.index(2), "the same time is the same step"
     assert sum(tasks["shop.idle"].done) == 0
-    queues = trends("default", span, "queue", ["mail", "default"])
-    assert {name: sum(trend.done) for name, trend in queues.items()} == {"mail": 3, "default": 4}
+    of_queues = trends("default", span, "queue", ["mail", "default"])
+    assert {name: sum(trend.done) for name, trend in of_queues.items()} == {"mail": 3, "default": 4}
 
 
 def test_the_figures_of_each_queue() -> None:
@@ -182,28 +181,28 @@ def some_jobs() -> None:
 
 
 def test_few_jobs_are_counted_exactly() -> None:
-    assert state_counts("default") == dict.fromkeys(Status.values, StateCount(0))
+    assert state_counts("default") == dict.fromkeys(Status.values, Counted(0))
     some_jobs()
     counts = {"pending": 4, "retry": 2, "running": 2, "blocked": 3, "done": 4, "failed": 2, "cancelled": 2}
-    assert state_counts("default") == {status: StateCount(number) for status, number in counts.items()}
+    assert state_counts("default") == {status: Counted(number) for status, number in counts.items()}
 
 
 def test_beyond_the_limit_a_state_has_at_least_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     some_jobs()
     exact = {status: count.number for status, count in state_counts("default").items()}
-    monkeypatch.setattr(states, "MOST", 3)
+    monkeypatch.setattr(queues, "MOST", 3)
     found = state_counts("default")
     assert {name for name, count in found.items() if count.is_exact} == {
         name for name, number in exact.items() if number <= 3 and name not in {"done", "cancelled"}
     }, "the ring is read up to the limit of all its states"
     assert all(count.number <= exact[name] for name, count in found.items())
-    assert (str(StateCount(3, is_exact=False)), str(StateCount(3))) == ("3+", "3")
+    assert (str(Counted(3, is_exact=False)), str(Counted(3))) == ("3+", "3")
 
 
 def test_a_status_that_is_not_counted_in_time_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     some_jobs()
-    monkeypatch.setattr(states, "PATIENCE", 0.02)
-    monkeypatch.setattr(states, "_RING", "SELECT 'done', 1 FROM pg_sleep(5) WHERE %(most)s > 0")
+    monkeypatch.setattr(queues, "COUNT_PATIENCE", 0.02)
+    monkeypatch.setattr(queues, "_RING", "SELECT 'done', 1 FROM pg_sleep(5) WHERE %(most)s > 0")
     assert set(state_counts("default")) == {*Status.values} - {"done", "cancelled"}
 
 
@@ -214,9 +213,9 @@ def test_the_settings_of_a_count_end_with_it() -> None:
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    states._shared.clear()
+    queues._shared.clear()
     yield
-    states._shared.clear()
+    queues._shared.clear()
 
 
 def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,15 +236,15 @@ def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> Non
         def __exit__(self, *error: object) -> None:
             self.lock.release()
 
-    def count(alias: str) -> states.Counts:
+    def count(alias: str) -> queues.Counts:
         calls.append(alias)
         started.set()
         assert other_asks.wait(10)
-        return {"done": StateCount(len(calls))}
+        return {"done": Counted(len(calls))}
 
     answers: list[object] = []
-    monkeypatch.setattr(states, "state_counts", count)
-    monkeypatch.setattr(states, "_lock", Watched())
+    monkeypatch.setattr(queues, "state_counts", count)
+    monkeypatch.setattr(queues, "_lock", Watched())
     first = threading.Thread(target=lambda: answers.append(shared_counts("default")))
     first.start()
     assert started.wait(10)
@@ -254,18 +253,18 @@ def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> Non
     first.join()
     second.join()
     assert calls == ["default"]
-    assert answers == [{"done": StateCount(1)}] * 2
-    assert shared_counts("other") == {"done": StateCount(2)}, "each database has its own"
+    assert answers == [{"done": Counted(1)}] * 2
+    assert shared_counts("other") == {"done": Counted(2)}, "each database has its own"
 
 
 def test_a_count_is_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(states, "monotonic", lambda: now)
+    monkeypatch.setattr(queues, "monotonic", lambda: now)
     read = iter(range(1, 9))
-    monkeypatch.setattr(states, "state_counts", lambda alias: {"done": StateCount(next(read))})
-    first, second, third = ({"done": StateCount(number)} for number in (1, 2, 3))
+    monkeypatch.setattr(queues, "state_counts", lambda alias: {"done": Counted(next(read))})
+    first, second, third = ({"done": Counted(number)} for number in (1, 2, 3))
     assert (shared_counts("default"), shared_counts("default")) == (first, first)
     now = 105.0
     assert shared_counts("default") == second
-    states._shared.clear()
+    queues._shared.clear()
     assert shared_counts("default") == third

@@ -20,7 +20,7 @@ from django_pgqueue.admin.jobs import search
 from django_pgqueue.admin.jobs.filters import on_shelves
 from django_pgqueue.jobs.chunks import Cursor, take
 from django_pgqueue.models import Job
-from django_pgqueue.monitoring import jobs, queues, states
+from django_pgqueue.monitoring import jobs, queues
 from tests.support.plans import HISTORY, LIVE, fill
 from tests.support.sessions import Connection
 
@@ -163,7 +163,7 @@ def list_jobs(_: Connection, query: str) -> int:
 
 
 def state_counts(_: Connection) -> None:
-    found = states.state_counts("default")
+    found = queues.state_counts("default")
     assert {name for name, count in found.items() if not count.is_exact} >= {
         "running",
         "blocked",
@@ -201,7 +201,7 @@ LIST = Room("the list of jobs", make_listed, [
     Django("the counts of the states read no more than their limit", state_counts,
            {(LIVE, "pgqueue_job_running", "pgqueue_job_state"): 5 * (WINDOW + 1), HISTORY[0]: WINDOW + 1 + 8,
             HISTORY[1]: WINDOW + 1 + 20},
-           patched={"django_pgqueue.monitoring.states.MOST": WINDOW}),
+           patched={"django_pgqueue.monitoring.queues.MOST": WINDOW}),
 ])  # fmt: skip
 
 

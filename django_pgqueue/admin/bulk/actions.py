@@ -6,11 +6,11 @@ The effects of an action cover every state once. No effect mixes finished jobs w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 from ... import formatting
 from ...models import Job, changes
 from ...models.job import Status
+from ...monitoring.depth import Counted
 from ..ask import RowAction
 from ..base import DatabaseAdmin
 from ..display import plural, with_count
@@ -81,29 +82,6 @@ class Effect(NamedTuple):
     def sentence(self, jobs: Counted) -> str:
         """Return what happens to this many jobs."""
         return str(self.words % {"count": jobs.plural, "number": jobs})
-
-
-class Counted(NamedTuple):
-    """A number of jobs: "100,000+" if there may be more, "?" if nothing is known."""
-
-    number: int
-    is_exact: bool = True  # if not, there may be more
-
-    def __str__(self) -> str:
-        if self.is_exact:
-            return formatting.number(self.number)
-        return f"{formatting.number(self.number)}+" if self.number else "?"
-
-    @property
-    def plural(self) -> int:
-        """The number that chooses the plural: "1+" is one."""
-        return self.number if self.is_exact else max(self.number, 2)
-
-    @classmethod
-    def sum(cls, counts: Iterable[Counted]) -> Self:
-        """Return the number of all of them."""
-        known = list(counts)
-        return cls(sum(each.number for each in known), all(each.is_exact for each in known))
 
 
 #: Jobs that most actions leave as they are.

@@ -36,6 +36,7 @@ from ...jobs.enqueue import enqueue
 from ...models import Job, Pause
 from ...models.job import Status
 from ...models.queue import IN_FORCE
+from ...monitoring.depth import Counted
 from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...tasks.routing import default_backend
@@ -46,7 +47,7 @@ from ..jobs.filters import on_shelves
 from ..jobs.search import MEANING
 from ..shard_lists import PARTS
 from . import selection, task
-from .actions import ACTIONS, Action, Counted, Effect, permitted
+from .actions import ACTIONS, Action, Effect, permitted
 from .edit_form import EditForm
 from .selection import Shown, affected, bounds, count, glance
 

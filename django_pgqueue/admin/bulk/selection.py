@@ -28,11 +28,12 @@ from django.db.models import Case, QuerySet, When
 from django.db.models.functions import Now
 
 from ...models import Job
+from ...monitoring.depth import Counted
 from ...postgres import fetch_rows
 from ...postgres.clock import server_now
 from ...postgres.timeout import time_limit, within
 from ..jobs.filters import LIVE_SHELF, on_shelves
-from .actions import Counted, Effect
+from .actions import Effect
 
 MOST_FINISHED = 60_000  # jobs
 MOST_COUNTED = 100_000  # jobs for each effect; beyond it, the page says "100,000+"

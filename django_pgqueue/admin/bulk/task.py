@@ -27,6 +27,7 @@ from ...exceptions import CancelJob
 from ...jobs.chunks import Chunk, Cursor, walk
 from ...jobs.current import current_job
 from ...models import Job, LiveJob
+from ...monitoring.depth import Counted
 from ...postgres.clock import server_now
 from ...postgres.timeout import within
 from ...tasks.decorator import task
@@ -34,7 +35,7 @@ from ..ask import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from ..shards import of_page, showing
-from .actions import ACTIONS, Counted, Effect, permitted
+from .actions import ACTIONS, Effect, permitted
 from .selection import Shown, affected
 
 SALT = "django_pgqueue.admin.bulk"

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...models.queue import Worker
-from ...monitoring.states import shared_counts
+from ...monitoring.queues import shared_counts
 from ...postgres import fetch_rows
 from ..console import hides
 from ..display import breakable, short_name
@@ -195,7 +195,7 @@ PAUSE = 5  # seconds until a list or a page is read again
 class StatusFilter(_ByColumn, ConditionFilter):
     """Filter by status, with how many jobs are in each.
 
-    The numbers count all jobs, and all viewers share them (``monitoring.states``). With another
+    The numbers count all jobs, and all viewers share them (``monitoring.queues``). With another
     filter, with a search, and in a list of which a subclass shows a part only, they would not say what a
     choice leads to, so they are left out.
     """
