@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from statistics import median
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import psycopg
@@ -87,17 +88,6 @@ class Examination:
                 "complaints": complaints}  # fmt: skip
 
 
-class _Figures(NamedTuple):
-    """The object of ``doctor.sql``."""
-
-    settings: dict[str, str]
-    notify: str
-    versions: list[dict[str, Any]]
-    slots: int
-    late: list[dict[str, Any]]
-    kept: int
-
-
 def examine(alias: str) -> list[Examination]:
     """Examine a database and its queues. An error of the database is a complaint, and never raised."""
     try:
@@ -148,7 +138,7 @@ def _examinations(alias: str) -> Iterator[Examination]:
     if rows is None:
         yield of("settings", iter([_no_answer()]))
         return
-    figures = _Figures(**json.loads(rows[0][0]))
+    figures = SimpleNamespace(**json.loads(rows[0][0]))
     for code, find in _OF_FIGURES.items():
         yield of(code, find(alias, figures))
 
@@ -263,7 +253,7 @@ _SETTINGS: dict[str, tuple[Callable[[str], bool], Any]] = {
 }
 
 
-def _settings(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _settings(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     for name, (is_bad, text) in _SETTINGS.items():
         value = figures.settings.get(name, "")
         if value and is_bad(value):
@@ -286,7 +276,7 @@ _OUTLAST = gettext_lazy(
 _END_TRANSACTIONS = ("idle_in_transaction_session_timeout", "transaction_timeout")
 
 
-def _of_tasks(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _of_tasks(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     """Compare what tasks declare with the settings of Django and of the server."""
     settings = conf.current()
     tasks = [task for task in known_tasks().values() if task.database in (None, alias)]
@@ -321,7 +311,7 @@ def _paths(tasks: list[Task[..., Any]]) -> str:
     return shortened(sorted(task.module_path for task in tasks))
 
 
-def _of_pool(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _of_pool(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if pool:
         given = pool if isinstance(pool, dict) else {}
@@ -334,7 +324,7 @@ def _of_pool(alias: str, figures: _Figures) -> Iterator[Complaint]:
             )
 
 
-def _versions(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _versions(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     if len(figures.versions) > 1 and figures.versions[-1]["seconds"] > LONG_DEPLOY:
         text = _("Workers run several versions for %(time)s: %(versions)s.")
         versions = ", ".join(f"{each['version']} ({each['workers']})" for each in figures.versions)
@@ -345,7 +335,7 @@ def _versions(alias: str, figures: _Figures) -> Iterator[Complaint]:
         )
 
 
-def _schedules(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _schedules(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     for each in figures.late:
         text = _("%(name)s has been due for %(time)s.")
         if each["seconds"] is None:
@@ -355,7 +345,7 @@ def _schedules(alias: str, figures: _Figures) -> Iterator[Complaint]:
         yield Complaint(text % seconds, fix)
 
 
-def _indexes(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _indexes(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     for index in bloated_indexes(alias):
         text = _("%(name)s has %(size)s for %(rows)s rows: most of it is empty.")
         statement = f"REINDEX INDEX CONCURRENTLY {index.name}"
@@ -370,7 +360,7 @@ def _indexes(alias: str, figures: _Figures) -> Iterator[Complaint]:
         yield Complaint(text % size, fix % setting, is_minor=True)
 
 
-def _history(alias: str, figures: _Figures) -> Iterator[Complaint]:
+def _history(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
     if figures.kept > MOST_KEPT:
         text = _("%(count)s finished jobs are kept for longer than RETENTION.") % {
             "count": number(figures.kept)
@@ -379,7 +369,7 @@ def _history(alias: str, figures: _Figures) -> Iterator[Complaint]:
         yield Complaint(text, fix % {"command": "manage.py pgqueue queues"}, is_minor=True)
 
 
-_OF_FIGURES: dict[str, Callable[[str, _Figures], Iterator[Complaint]]] = {
+_OF_FIGURES: dict[str, Callable[[str, SimpleNamespace], Iterator[Complaint]]] = {
     "settings": _settings,
     "versions": _versions,
     "schedules": _schedules,

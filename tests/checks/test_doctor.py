@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -305,8 +306,10 @@ def test_settings_of_the_server(setting: str, text: str, configured: Callable[[s
 
 def test_settings_that_only_the_whole_server_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_SETTINGS", _SETTINGS)
-    off = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "off"), "", [], 0, [], 0)
-    on = doctor._Figures(dict.fromkeys(OF_THE_SERVER, "on"), "", [], 0, [], 0)
+    off, on = (
+        SimpleNamespace(settings=dict.fromkeys(OF_THE_SERVER, value), notify="", slots=0)
+        for value in ("off", "on")
+    )
     texts = [complaint.text.rpartition(":")[2].strip() for complaint in doctor._settings("default", off)]
     assert {*texts} == {f"{name} is off." for name in OF_THE_SERVER}
     assert [*doctor._settings("default", on)] == []
@@ -357,7 +360,7 @@ def test_a_pool_smaller_than_the_threads(pool: Any, size: int, monkeypatch: pyte
     WorkerFactory.create(slots=64, heartbeat_at=ago(hours=1))
     assert found("settings") == ""
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", pool)
-    figures = doctor._Figures({}, "", [], 8, [], 0)
+    figures = SimpleNamespace(slots=8)
     texts = [complaint.text for complaint in doctor._of_pool("default", figures)]
     assert texts == [f"Workers run up to 8 jobs at once, but a pool has {size} connections."] * bool(size)
     monkeypatch.undo()
