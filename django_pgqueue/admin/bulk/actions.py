@@ -18,7 +18,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ... import formatting
 from ...models import Job, changes
 from ...models.job import Status
 from ...monitoring.depth import Counted
