@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -16,6 +16,12 @@ from django.utils.translation import gettext as _
 def counted(number: int, one: str, many: str = "") -> str:
     """Return ``number`` with its noun, for logs and terminals: not translated. ``many``: ``one`` plus "s"."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def first_few(names: Sequence[str]) -> str:
+    """Return the first three, and how many more there are."""
+    more = f", and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -186,6 +192,11 @@ def _is_printable(error: BaseException) -> bool:
 def storable(text: str) -> str:
     """Escape the characters that PostgreSQL refuses: NUL and lone surrogates."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many characters, the last of which says that there are more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shorten(text: str, limit: int) -> str:

@@ -21,13 +21,13 @@ from django.db.models import Max, Model
 from psycopg.errors import InsufficientPrivilege
 
 from .. import conf
-from ..formatting import exact
+from ..formatting import exact, first_few
 from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
 from ..operations import SQL_FOLDER, lost_functions
 from ..postgres import fetch_rows, fetch_value
 from ..postgres.replicas import is_replica_of
-from ..postgres.roles import filtered, guarded, kept_roles, lacking, shortened, unguarded
+from ..postgres.roles import filtered, guarded, kept_roles, lacking, unguarded
 from ..tasks.shards import read_shard
 from .backends import check, message
 from .tasks import queue_databases
@@ -136,7 +136,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if missing := tables - installed:
         yield message(
             "E009",
-            f"The database {alias!r} lacks tables of django_pgqueue: {shortened(sorted(missing))}.",
+            f"The database {alias!r} lacks tables of django_pgqueue: {first_few(sorted(missing))}.",
             f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
             "only migrations create these tables and their functions.",
         )
@@ -144,7 +144,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if missing := {*functions} - installed:
         yield message(
             "E010",
-            f"The database {alias!r} lacks functions of this version: {shortened(sorted(missing))}.",
+            f"The database {alias!r} lacks functions of this version: {first_few(sorted(missing))}.",
             f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
             f"run what manage.py sqlmigrate {_LABEL} 0002 prints for them.",
         )
@@ -215,7 +215,7 @@ def _roles(alias: str) -> Iterator[CheckMessage]:
         yield message(
             "W009",
             f"The roles of manage.py pgqueue roles in the database {alias!r} do not fit this version: "
-            f"{shortened(lacks)}.",
+            f"{first_few(lacks)}.",
             "Run with the owner of the tables: "
             f"python manage.py pgqueue roles --apply --database {alias}{''.join(names)}",
         )

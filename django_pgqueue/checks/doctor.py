@@ -27,7 +27,7 @@ from django.utils.translation import gettext_lazy
 from psycopg.errors import InsufficientPrivilege
 
 from .. import conf
-from ..formatting import age, number
+from ..formatting import age, first_few, number
 from ..maintenance.reindex import bloated_indexes
 from ..models import Job, JobStat
 from ..models.job import Status
@@ -35,7 +35,6 @@ from ..monitoring.database import PartState, database
 from ..monitoring.health import full_health
 from ..monitoring.workers import Crew, Vital
 from ..postgres import fetch_rows, sql_of
-from ..postgres.roles import shortened
 from ..postgres.session import Session, connect
 from ..postgres.timeout import within
 from ..tasks.paths import RELAY
@@ -308,7 +307,7 @@ def _of_tasks(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:
 
 
 def _paths(tasks: list[Task[..., Any]]) -> str:
-    return shortened(sorted(task.module_path for task in tasks))
+    return first_few(sorted(task.module_path for task in tasks))
 
 
 def _of_pool(alias: str, figures: SimpleNamespace) -> Iterator[Complaint]:

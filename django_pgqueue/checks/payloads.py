@@ -14,12 +14,12 @@ from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, con
 from django.db.models import DO_NOTHING
 
 from ..exceptions import WrongBackend
+from ..formatting import first_few
 from ..maintenance.payloads import is_installed, payload_models, undeclared
 from ..maintenance.schedules import database_of
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
 from ..postgres import fetch_rows, fetch_value
 from ..postgres.aliases import same_database
-from ..postgres.roles import shortened
 from ..tasks.paths import discover
 from ..tasks.payload import tasks_of_models
 from .backends import check, message, settings_are_broken
@@ -96,7 +96,7 @@ def check_declared_tasks(
         yield message(
             "W010",
             f"The table pgqueue_task in the database {alias!r} differs from the code, so jobs that SQL "
-            f"enqueues get another policy: {shortened(differing)}.",
+            f"enqueues get another policy: {first_few(differing)}.",
             f"Run: python manage.py migrate --database {alias}. Or restart the workers: the one that "
             "starts last writes what its code declares. If this warning comes back, other code or other "
             "settings use the same database.",

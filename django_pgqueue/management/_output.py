@@ -140,11 +140,6 @@ def _is_utf8(stdout: Any) -> bool:
     return (getattr(stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters, the last of which says that there are more."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def plain_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, such as a traceback, with their control characters written out."""
     for line in text.rstrip().split("\n"):

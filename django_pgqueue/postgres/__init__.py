@@ -19,9 +19,7 @@ from django.db import connections
 
 def fetch_value(alias: str, statement: str, *parameters: Any) -> Any:
     """Run a statement on Django's connection, and return its only value."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return cursor.fetchone()[0]
+    return fetch_rows(alias, statement, parameters)[0][0]
 
 
 def fetch_rows(alias: str, statement: str, parameters: Any = None) -> list[Any]:

@@ -62,9 +62,7 @@ def replica_state(alias: str) -> ReplicaState:
 
 
 def is_replica_of(alias: str, primary: str) -> bool:
-    """Return whether a database is a standby's copy of another one. Raise ``OperationalError`` if one of them
-    does not answer.
-    """
+    """Return whether a database is a standby's copy of another; ``OperationalError``: one does not answer."""
     identities: list[Any] = [fetch_rows(each, _IDENTITY) for each in (alias, primary)]
     [(is_standby, _seconds)] = fetch_rows(alias, _STATE)
     return bool(is_standby) and identities[0] == identities[1]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 
-from ..formatting import get_logger
+from ..formatting import first_few, get_logger
 from . import fetch_rows, sql_of
 from .session import SEES_ALL
 
@@ -246,16 +246,10 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
         logger.warning(
             "the database roles of the queue do not fit this version (%s), and this user cannot change that: "
             "%s. Run manage.py pgqueue roles --apply with the owner of the tables",
-            shortened(lacks), str(error).strip(),
+            first_few(lacks), str(error).strip(),
         )  # fmt: skip
     else:
-        logger.info("gave the database roles of the queue what they lacked: %s", shortened(lacks))
-
-
-def shortened(found: list[str]) -> str:
-    """Return the first three, and how many more there are."""
-    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"{', '.join(found[:3])}{more}"
+        logger.info("gave the database roles of the queue what they lacked: %s", first_few(lacks))
 
 
 def filtered(alias: str, tables: Sequence[str]) -> list[str]:

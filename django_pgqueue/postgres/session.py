@@ -117,30 +117,15 @@ class Session:
     """A connection, with what is known about it."""
 
     def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        *,
-        pooled: bool,
-        commit: str,
-        role: str,
-        sees_all: bool = False,
+        self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, settings: dict[str, str]
     ) -> None:
         self.connection = connection
         self.pooled = pooled
         self.holds_lock = False  # the one which shows that its worker is alive
         self._commit = commit  # the configured synchronous_commit
-        self._role = role
-        self._sees_all = sees_all  # by a policy, so that no policy hides a row
+        self._settings = settings  # of the session, or of each transaction behind a pooler
         self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
         self._planned_at = monotonic()
-
-    def set_up(self) -> None:
-        """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
-        self.connection.adapters.register_dumper(list, _UntypedListDumper)
-        self.connection.execute(*_set(self._settings(), local=False))
-        set_server_keepalive(self.connection)
-        self.connection.execute("SET plan_cache_mode TO force_generic_plan")
-        self.connection.execute("SET default_transaction_isolation TO 'read committed'")
 
     def rows(self, query: str, parameters: Any = None) -> list[Any]:
         """Run one statement and return its rows."""
@@ -281,22 +266,10 @@ class Session:
 
     def _head(self, *, durable: bool) -> list[tuple[str, Any]]:
         """Return the statement that sets what a transaction needs, if it needs anything."""
-        settings = self._settings() if self.pooled else {}
+        settings = dict(self._settings) if self.pooled else {}
         if durable:
             settings["synchronous_commit"] = self._commit
         return [_set(settings, local=True)] if settings else []
-
-    def _settings(self) -> dict[str, str]:
-        settings = dict(_SETTINGS)
-        if self.connection.info.server_version >= 170_000:
-            # It ends a transaction in which the process was stopped: the whole session, and not just the
-            # statement. The server ignores the statement timeout if both are equal, so it is longer.
-            settings["transaction_timeout"] = str(2 * STATEMENT_TIMEOUT)
-        if self._role:
-            settings["role"] = self._role
-        if self._sees_all:
-            settings["row_security"] = "on"
-        return settings
 
     def notifications(self) -> Sequence[psycopg.Notify]:
         """Return the notifications since the last call, without waiting."""
@@ -326,15 +299,26 @@ def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) 
         ((backend_pid, in_recovery, commit, sees_all),) = connection.execute(query).fetchall()
         if in_recovery and not standby:
             raise StandbyError
-        role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
+        settings = dict(_SETTINGS)
+        if connection.info.server_version >= 170_000:
+            # It ends a transaction in which the process was stopped: the whole session, and not just the
+            # statement. The server ignores the statement timeout if both are equal, so it is longer.
+            settings["transaction_timeout"] = str(2 * STATEMENT_TIMEOUT)
+        if role := connections[alias].settings_dict["OPTIONS"].get("assume_role"):
+            settings["role"] = role
+        if sees_all:  # by a policy, so that no policy hides a row
+            settings["row_security"] = "on"
         pooled = backend_pid != connection.info.backend_pid
-        session = Session(connection, pooled=pooled, commit=commit, role=role, sees_all=sees_all)
         if not pooled:
-            session.set_up()
+            connection.adapters.register_dumper(list, _UntypedListDumper)
+            connection.execute(*_set(settings, local=False))
+            set_server_keepalive(connection)
+            connection.execute("SET plan_cache_mode TO force_generic_plan")
+            connection.execute("SET default_transaction_isolation TO 'read committed'")
     except BaseException:
         connection.close()
         raise
-    return session
+    return Session(connection, pooled=pooled, commit=commit, settings=settings)
 
 
 def is_standby(alias: str) -> bool:
@@ -351,9 +335,7 @@ def is_standby(alias: str) -> bool:
 
 
 def accepts_connections(alias: str) -> bool:
-    """Return whether a server answers and is not about to start or to shut down (57P03). It may still refuse
-    this role, or have no such database.
-    """
+    """Return whether a server answers, and not with 57P03 (it starts or shuts down). It may refuse us."""
     # Not by the error of a connection that failed: psycopg has no code there, and texts are in any language.
     parameters = {**_parameters(alias), "connect_timeout": PING_TIMEOUT}
     return PGconn.ping(make_conninfo(**parameters).encode()) not in (Ping.REJECT, Ping.NO_RESPONSE)

@@ -34,6 +34,7 @@ from ..tasks.signatures import check_call
 from ..tasks.task import AnyTask, Task
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
+from ..worker.executor.progress import ProgressWriter
 from ..worker.executor.running_job import RunningJob
 from ..worker.executor.steps import LONGEST_WAIT, JobSteps, from_text
 
@@ -102,7 +103,7 @@ class _FakeRunning(RunningJob):
     """A running job without a row."""
 
     def __init__(self, task: Task[..., Any] | None, row: Claimed, fields: dict[str, Any]) -> None:
-        super().__init__(row, cast("Task[..., Any]", task), _WORKER, "default")
+        super().__init__(row, cast("Task[..., Any]", task), _WORKER, "default", ProgressWriter())
         self._fields = fields
         if fields.get("asked_to_stop"):
             self.ask_to_stop()

@@ -36,6 +36,7 @@ from ..postgres import aliases, fetch_value
 from ..postgres.clock import heard, last_heard
 from ..tasks.progress import Progress
 from ..tasks.retry import exponential
+from . import spawn
 from .executor import fork
 from .executor.errors import error_entry, remote_error
 from .executor.outcomes import Backoffs, backoff_of
@@ -45,7 +46,7 @@ from .executor.running_job import RunningJob
 from .executor.stacks import WRITE_SQL, stack_of
 from .executor.threads import Executor
 from .logs import configure_logging
-from .spawn import LINGER, START_WITHIN, child_command, child_environment, how_it_ended, take_standard_input
+from .spawn import LINGER, START_WITHIN, how_it_ended, take_standard_input
 from .started_jobs import StartedJobs
 from .waker import Waker
 
@@ -69,21 +70,14 @@ def run(
     backoffs: Backoffs,
     begin: Callable[[Callable[[], None]], None],
 ) -> Outcome:
-    """Run one job to its end. ``begin`` is called when its process has started, with what kills it if it
-    still runs after its timeout. Then raise ``TaskTimeout``. ``databases``: the connection parameters that
-    are not in the settings.
+    """Run one job to its end. ``begin`` is called when its process has started, with what kills it after its
+    timeout. Then raise ``TaskTimeout``. ``databases``: connection parameters that the settings do not have.
     """
     row, was_overdue = running.row, False
     ours, theirs = socket.socketpair()
     memory = StartedJobs.create(1)
     with theirs:
-        process = subprocess.Popen(
-            child_command("isolated", str(os.getpid())),
-            stdin=theirs.fileno(),
-            env=child_environment(),
-            pass_fds=[memory.file],
-            process_group=0,  # so that the processes that it starts end with it
-        )
+        process = spawn.start("isolated", theirs, memory.file)
 
     def kill() -> None:
         nonlocal was_overdue
@@ -99,9 +93,7 @@ def run(
         # Race: the job may have been asked to stop before its process could be informed.
         if running.asked_to_stop:
             running.send("cancel")
-        said = _listen(
-            ours, process, partial(begin, kill), running.progress.hear, partial(_write_stack, running)
-        )
+        said = _listen(ours, process, running, partial(begin, kill))
         if len(said) == 2:
             with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                 process.wait(LINGER)
@@ -126,9 +118,7 @@ def run(
 
 
 def _crashed(running: RunningJob, reason: str, backoffs: Backoffs, stack: str) -> Outcome:
-    """Write the crash into the row, and return what the database has made of it. ``stack``: what the task
-    did then, if that is known.
-    """
+    """Write the crash, with the ``stack`` of the task if it is known. Return what the job has become."""
     row, settings = running.row, conf.current()
     delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
     limits = [settings.crash_limit, settings.keep_errors]
@@ -157,15 +147,10 @@ def _crashed(running: RunningJob, reason: str, backoffs: Backoffs, stack: str) -
 
 
 def _listen(
-    link: socket.socket,
-    process: subprocess.Popen[bytes],
-    begun: Callable[[], None],
-    on_report: Callable[[str | None, Progress | None], None],
-    seen: Callable[[str], None],
+    link: socket.socket, process: subprocess.Popen[bytes], running: RunningJob, begin: Callable[[], None]
 ) -> list[bytes]:
-    """Return the lines that the process has sent when it has finished or died. ``on_report`` is called with
-    what the job reports in the meantime, and ``seen`` with its stack, if someone has asked for it. A process
-    that hangs while it starts, before a timeout counts, is killed.
+    """Return the lines that the process has sent when it has finished or died, besides its reports and
+    stacks. A process that hangs while it starts, before a timeout counts, is killed.
 
     The end of the stream does not show this: a process that the task has forked may hold it open forever.
     """
@@ -188,14 +173,14 @@ def _listen(
             if line.startswith(REPORT):
                 with suppress(ValueError, TypeError):  # the task has written it
                     step, progress = json.loads(line.removeprefix(REPORT))
-                    on_report(step, None if progress is None else Progress(*progress))
+                    running.progress.hear(step, None if progress is None else Progress(*progress))
                 continue
             if line.startswith(STACK):
                 with suppress(ValueError):
-                    seen(str(json.loads(line.removeprefix(STACK))))
+                    _write_stack(running, str(json.loads(line.removeprefix(STACK))))
                 continue
             if not said:
-                begun()
+                begin()
             said.append(line)
         if not said and monotonic() > start_by:
             start_by = float("inf")

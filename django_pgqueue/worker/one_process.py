@@ -276,7 +276,7 @@ class LeaseKeeper:
                 self._registration.unregister(self._heartbeat.session)
         except psycopg.Error as error:
             logger.warning("the worker could not sign off: %s", error)
-        self._heartbeat.end()
+        self._heartbeat.close()
         self._waker.close()
 
     def _keep(self) -> None:

@@ -46,7 +46,16 @@ def main(assignment_json: str, link: ParentLink) -> int:
     """Run until stopped, and return the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
-    _enter_databases(assignment)
+    # The supervisor's connection parameters, before the first connection.
+    if assignment.databases:
+        aliases.apply(assignment.databases)
+    # The supervisor cannot detect a change that was made before django.setup().
+    ours = aliases.database_name(assignment.options.alias)
+    if ours != assignment.database_name:
+        raise ImproperlyConfigured(
+            f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "
+            f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
+        )
     producer = build_producer(assignment)
     fork.prepare(lambda: {*producer.files(), link.file})
 
@@ -82,16 +91,3 @@ def main(assignment_json: str, link: ParentLink) -> int:
             os.killpg(0, signal.SIGKILL)
         os._exit(code)
     return code
-
-
-def _enter_databases(assignment: Assignment) -> None:
-    """Use the supervisor's connection parameters, before the first connection."""
-    if assignment.databases:
-        aliases.apply(assignment.databases)
-    # The supervisor cannot detect a change that was made before django.setup().
-    ours = aliases.database_name(assignment.options.alias)
-    if ours != assignment.database_name:
-        raise ImproperlyConfigured(
-            f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "
-            f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
-        )

@@ -88,8 +88,8 @@ class Registration:
     """The entry of one worker process in the table."""
 
     def __init__(self, options: WorkerOptions, worker: int, supervisor: int) -> None:
-        self._options = options
-        self._worker = worker
+        self.options = options
+        self.worker = worker
         self._supervisor = supervisor
         self._next = 0.0
         self._lost = 0
@@ -125,11 +125,15 @@ class Registration:
         and so when the process ends. If it cannot be taken, the worker notes this in the table and takes it
         the next time, because a lock of a living worker must never look free.
         """
-        self._take_lock(session)
-        options = self._options
+        if not session.pooled and not session.holds_lock:  # once: advisory locks are counted
+            self._try_lock(session)
+            if not session.holds_lock and session is not self._asked_by:
+                self._asked_by = session
+                self._end_last_session(session)
+        options = self.options
         version = conf.current().version or f"pgqueue {__version__}"  # of the project, or of this package
         parameters = (
-            self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
+            self.worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.slots, version, session.holds_lock,
             resident_memory(), self._lost, *(() if proof is None else (proof,)),
         )  # fmt: skip
@@ -139,24 +143,15 @@ class Registration:
 
     def set_draining(self, session: Session) -> None:
         """Show in the table that the worker claims no more jobs."""
-        session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (self._worker,)))
+        session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (self.worker,)))
 
     def unregister(self, session: Session) -> None:
         """Remove the worker at its end. If it still holds a job, it stays in the table, to be found dead."""
-        session.run(("SELECT _pgqueue_forget_workers(%s::bigint[])", ([self._worker],)))
-
-    def _take_lock(self, session: Session) -> None:
-        """Take the lock once for each session, because advisory locks are counted."""
-        if session.pooled or session.holds_lock:
-            return
-        self._try_lock(session)
-        if not session.holds_lock and session is not self._asked_by:
-            self._asked_by = session
-            self._end_last_session(session)
+        session.run(("SELECT _pgqueue_forget_workers(%s::bigint[])", ([self.worker],)))
 
     def _try_lock(self, session: Session) -> None:
         lock = "SELECT pg_try_advisory_lock(_pgqueue_lock_key('worker', %s))"
-        session.holds_lock = session.value(lock, (str(self._worker),))
+        session.holds_lock = session.value(lock, (str(self.worker),))
 
     def _end_last_session(self, session: Session) -> None:
         """End the session that this worker had before, and take its lock.
@@ -166,7 +161,7 @@ class Registration:
         does not know, and no worker would run them. If the old session does not end in time, or the role has
         no right to end it, such jobs are searched once more when the lock is taken (``Connection``).
         """
-        session.run((_END_SQL, ([self._worker],)))
+        session.run((_END_SQL, ([self.worker],)))
         give_up = monotonic() + END_WITHIN
         while not session.holds_lock and monotonic() < give_up:
             sleep(0.02)

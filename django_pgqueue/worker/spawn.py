@@ -37,14 +37,22 @@ HAS_WAITID = hasattr(os, "waitid")
 _HERE = str(Path.cwd())
 
 
-def child_command(*arguments: str) -> list[str]:
-    """Return the command of a process of this package, with the flags of this one (-O, -W, -X, -u)."""
+def start(kind: str, line: socket.socket, memory: int) -> subprocess.Popen[bytes]:
+    """Start a process of this package, with the flags of this one (-O, -W, -X, -u). Its standard input is
+    ``line``. It inherits ``memory``, a descriptor.
+
+    It has its own group, so that Ctrl-C in the terminal does not reach it and only its parent signals it, and
+    so that what its tasks have started ends with it.
+    """
     # multiprocessing passes them on by this function, too. It leaves out -u.
     given: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     flags = [flag for flag in given if flag not in _DEAF]
     if getattr(sys.stdout, "write_through", False):
         flags.append("-u")
-    return [sys.executable, *flags, "-m", "django_pgqueue.worker", *arguments]
+    return subprocess.Popen(
+        [sys.executable, *flags, "-m", "django_pgqueue.worker", kind, str(os.getpid())],
+        stdin=line.fileno(), env=child_environment(), pass_fds=[memory], process_group=0,
+    )  # fmt: skip
 
 
 def prepare_output() -> list[str]:
@@ -98,10 +106,8 @@ def how_it_ended(code: int) -> str:
     """Describe the end of a process. ``code`` is that of ``Popen``: the exit code, or the negated signal."""
     if code >= 0:
         return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal
-        return f"signal {-code}"
+    names = {each.value: each.name for each in signal.Signals}  # real-time signals have none
+    return f"signal {names.get(-code, -code)}"
 
 
 def _last_change(pid: int) -> int | None:

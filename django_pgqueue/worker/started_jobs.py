@@ -59,9 +59,7 @@ class StartedJobs:
     registered = _Word(1)  # whether the process has ever registered in the database
     holds_lock = _Word(2)  # whether the producer has a connection that holds its lock, as far as it knows
     drains_until = _Word(3)
-    """Until when the process finishes its jobs (monotonic time), ``inf`` without a limit; 0 as long as it
-    claims jobs.
-    """
+    """Until when the process finishes its jobs (monotonic time, or ``inf``); 0 while it claims jobs."""
     _overflown = _Word(4)
 
     def __init__(self, file: int) -> None:

@@ -130,13 +130,17 @@ def test_a_process_that_cannot_start_is_seen_and_does_not_stop_those_that_work(
 
 
 def test_processes_have_the_flags_of_the_interpreter() -> None:
-    code = "from django_pgqueue.worker.spawn import child_command; print(child_command('x')[1:])"
+    code = (
+        "import subprocess, sys; from django_pgqueue.worker import spawn\n"
+        "subprocess.Popen = lambda command, **options: print(command[1:])\n"
+        "spawn.start('x', sys.stdin, 0)"
+    )
     flags = ["-O", "-W", "error::UserWarning", "-X", "dev", "-u"]
     done = subprocess.run(
         [sys.executable, *flags, "-E", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     found = ast.literal_eval(done.stdout)
-    assert found[-3:] == ["-m", "django_pgqueue.worker", "x"]
+    assert found[-4:-1] == ["-m", "django_pgqueue.worker", "x"]
     assert {"-O", "-Werror::UserWarning", "-u", "dev"} <= {
         flag for part in found for flag in (part, part[2:])
     }

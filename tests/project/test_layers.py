@@ -213,8 +213,8 @@ def test_imports_inside_functions_have_a_reason() -> None:
 # --- Size
 
 #: A commit that needs more raises a number here, with its reason in the same line.
-MOST_FILES = 222  # of Python, with migrations
-MOST_LINES = 45_200  # with docstrings
+MOST_FILES = 220  # of Python, with migrations
+MOST_LINES = 44_890  # with docstrings
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 MOST_WORDS_OF_DECISIONS = 7_500  # half of the 15,000 that they had: the decision, why, and the figures
 

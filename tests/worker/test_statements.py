@@ -87,7 +87,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     try:
         return per_second(clock, turn, sent)
     finally:
-        heartbeat.end()
+        heartbeat.close()
 
 
 def process(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
@@ -108,7 +108,7 @@ def process(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
     try:
         return per_second(clock, turn, sent)
     finally:
-        producer._end()
+        producer._shut_down()
         producer._waker.close()
 
 
@@ -186,7 +186,7 @@ def test_a_changed_retention_is_told_to_the_ring_and_logged_once(
         for _ in range(2):
             heartbeat = Heartbeat(WorkerOptions())
             assert heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
-            heartbeat.end()
+            heartbeat.close()
         assert session.value("SELECT retention = '3 days' FROM pgqueue_ring")
     finally:
         settings.PGQUEUE = {}

@@ -32,7 +32,7 @@ from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.spawn import prepare_output, settings_module
 from ...worker.supervisor.fleet import WorkerFleet, divide
-from ...worker.supervisor.supervisor import Supervisor
+from ...worker.supervisor.supervisor import Supervisor, stopped
 from .. import _conditions, _reload
 from .._arguments import (
     at_least,
@@ -242,8 +242,8 @@ class Command(BaseCommand):
             if self._is_program:  # the log contains the reason
                 sys.exit(code)
             raise CommandError(supervisor.failure, returncode=code)
-        if supervisor.last_words:
-            self._notify(supervisor.last_words)
+        if supervisor.signals.count:
+            self._notify(stopped(supervisor.interrupted))
         return supervisor.signals.last
 
     def _run_here(self, options: WorkerOptions, show: Callable[[], None]) -> signal.Signals | None:

@@ -29,7 +29,7 @@ from django.utils import translation
 
 from ... import conf
 from ...explanation import why
-from ...formatting import counted, date_time, get_logger, how_soon, number, period, plain, span
+from ...formatting import counted, cut, date_time, get_logger, how_soon, number, period, plain, span
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
@@ -42,7 +42,7 @@ from ...worker.one_process import run_job
 from .._arguments import at_least, by_database, job_id, positions, seconds
 from .._conditions import check_database, reachable
 from .._job_filters import Filters, add_filters, check_names, filters_of, with_ids
-from .._output import Block, Columns, Nothing, Output, Table, bar, plain_lines, shortened
+from .._output import Block, Columns, Nothing, Output, Table, bar, plain_lines
 from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
@@ -228,7 +228,7 @@ def _add_arguments(job: Any) -> None:
         args, kwargs = json.loads(job.args_text), json.loads(job.kwargs_text)
         job.shown_args, job.shown_kwargs = redact_call(args, kwargs, job.task_path)
         named = [f"{name}={_compact(value)}" for name, value in job.shown_kwargs.items()]
-        job.call = shortened(", ".join([*map(_compact, job.shown_args), *named]), _ARGUMENTS)
+        job.call = cut(", ".join([*map(_compact, job.shown_args), *named]), _ARGUMENTS)
 
 
 _compact = partial(json.dumps, ensure_ascii=False)

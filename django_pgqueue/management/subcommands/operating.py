@@ -20,7 +20,7 @@ from django.db import DatabaseError, close_old_connections, transaction
 from ...checks.doctor import examine
 from ...checks.tasks import queue_databases
 from ...compat import InvalidTask
-from ...formatting import date_time, get_logger, local, period
+from ...formatting import date_time, first_few, get_logger, local, period
 from ...jobs.limits import drain_worker, pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
@@ -304,7 +304,7 @@ def _printed_or_applied(
             for role, rights in ({} if options["drop"] else too_much).items():
                 if found := roles.forbidden(alias, role, rights):
                     raise CommandError(
-                        f"The role {role} can still {roles.shortened(found)}. It has this right through "
+                        f"The role {role} can still {first_few(found)}. It has this right through "
                         "PUBLIC, or through a role whose member it is. Revoke it there."
                     )
     except DatabaseError as error:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from ... import conf, encoding
+from ... import encoding
 from ...conf import Hook, around_attempt
 from ...context import restored
 from ...exceptions import TaskTimeout
@@ -38,36 +38,12 @@ from ...telemetry import sentry, tracing
 from .fork import await_body, call_body
 from .outcomes import BadCall
 from .running_job import RunningJob, capture_of
-from .task_signals import Announcer
 
 T = TypeVar("T")
 logger = get_logger(__name__)
 
 FRESH = 0.05
 """Seconds for which a payload that was read for a job is good."""
-
-
-class Surroundings:
-    """Whether anything surrounds the tasks of this process, checked once a second: one check for a job in
-    place of one for each thing that a project may use.
-    """
-
-    def __init__(self) -> None:
-        self._checked = -1.0
-        self._is_bare = False
-
-    def are_bare(self, running: RunningJob, announcer: Announcer) -> bool:
-        """Return whether a job needs neither ``surroundings`` nor hooks nor signals: only its context."""
-        if running.started - self._checked >= 1:
-            self._checked = running.started
-            self._is_bare = not (
-                announcer.announces()
-                or around_attempt()
-                or conf.current().capture_logs
-                or tracing.in_use()
-                or sentry.in_use()
-            )
-        return self._is_bare and not running.task.capture_logs
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:

@@ -86,8 +86,7 @@ def tidy_up() -> list[str]:
     now = monotonic()
     for connection in connections.all(initialized_only=True):
         if connection.connection is None and not connection.in_atomic_block:
-            # A task may have set something on Django's object, such as the schema of its tenant, that the
-            # next session would get.
+            # What a task has set on Django's object, such as its tenant's schema, the next session would get.
             del connections[connection.alias]
             continue
         used.append(connection)
@@ -124,16 +123,14 @@ def has_written(connection: BaseDatabaseWrapper) -> bool:
 
 def _each(
     call: Callable[[BaseDatabaseWrapper], None], among: Iterable[BaseDatabaseWrapper] | None = None
-) -> list[BaseDatabaseWrapper]:
-    """Call this with each open connection of this thread, and return the ones that were open before."""
-    found = connections.all(initialized_only=True) if among is None else among
-    used = [each for each in found if each.connection is not None or each.in_atomic_block]
-    for connection in used:
-        try:
-            call(connection)
-        except Exception:
-            logger.exception("tidying up the connection %r failed", connection.alias)
-    return used
+) -> None:
+    """Call this with each open connection of this thread."""
+    for connection in connections.all(initialized_only=True) if among is None else among:
+        if connection.connection is not None or connection.in_atomic_block:
+            try:
+                call(connection)
+            except Exception:
+                logger.exception("tidying up the connection %r failed", connection.alias)
 
 
 def _drop_dead(connection: BaseDatabaseWrapper) -> None:

@@ -23,7 +23,7 @@ from django.db.utils import IntegrityError, InterfaceError, InternalError, Opera
 from ... import conf
 from ...encoding import encode_result
 from ...exceptions import CancelJob, EventTimeout, RetryLater, Snooze, Suspended, TaskTimeout, WorkerLost
-from ...formatting import get_logger, storable
+from ...formatting import cut, get_logger, storable
 from ...jobs.claim import Claimed
 from ...jobs.finish import Kind, Outcome
 from ...postgres.clock import known
@@ -173,9 +173,7 @@ class Outcomes:
         return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran, log=log)
 
     def unsuccessful(self, running: RunningJob, error: BaseException) -> Outcome:
-        """Return the outcome of a task that raised, and announce it if it is a failed attempt. Then
-        ``running.error`` is the cause.
-        """
+        """Return the outcome of a task that raised. Announce a failed attempt, and set ``running.error``."""
         if running.task.atomic and (lost := self._lost_transaction(running, error)) is not None:
             return lost
         outcome = self._ended(running, error)
@@ -338,8 +336,7 @@ def _seconds_until(error: RetryLater | Snooze, alias: str) -> float:
 
 
 def _reason(text: str) -> str:
-    clean = storable(text)
-    return clean if len(clean) <= REASON_LIMIT else clean[: REASON_LIMIT - 1] + "…"
+    return cut(storable(text), REASON_LIMIT)
 
 
 def _code(error: BaseException) -> str | None:

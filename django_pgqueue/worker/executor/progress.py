@@ -81,9 +81,7 @@ class ProgressWriter:
             self.write(session)
 
     def write(self, session: Session) -> None:
-        """Write what has changed. What cannot be written now is written later, while its job runs; what the
-        server refuses is left out.
-        """
+        """Write what has changed. A locked row is written later, while its job runs; a refused one is not."""
         self._wrote = monotonic()
         jobs = self.take()
         if not jobs:
@@ -136,15 +134,13 @@ class ReportedProgress:
     def report(self, done: Any, total: Any = None, note: Any = "") -> None:
         """Remember how far the job is. Raise TypeError or ValueError for what cannot be stored."""
         self.last = progress_of(done, total, note)
-        if not self._is_added:
-            self._add()
+        self._add()
 
     def hear(self, step: str | None, progress: Progress | None) -> None:
         """Remember that a step has begun, or what the job reports in its own process."""
         self.step = step or self.step
         self.last = progress or self.last
-        if not self._is_added:
-            self._add()
+        self._add()
 
     def wait_at(self, name: str) -> None:
         """Remember that the job waits here, which its row says already."""
@@ -169,8 +165,7 @@ class ReportedProgress:
         if self._is_last:
             return
         self._taken = self._taken_before
-        if not self._is_added:
-            self._add()
+        self._add()
         if self._end is not None:
             self._settle(self._end)
 
@@ -185,5 +180,6 @@ class ReportedProgress:
             self._writer.is_urgent = True
 
     def _add(self) -> None:
-        self._is_added = True
-        self._writer.add(self)
+        if not self._is_added:
+            self._is_added = True
+            self._writer.add(self)

@@ -27,7 +27,6 @@ from django.db.utils import OperationalError
 from psycopg.pq import TransactionStatus
 
 from ... import conf
-from ...conf import around_attempt
 from ...context import restored
 from ...exceptions import TaskTimeout, UnknownTask
 from ...formatting import get_logger
@@ -36,8 +35,9 @@ from ...jobs.current import RUNNING
 from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...tasks.call import check_atomic
 from ...tasks.task import Task, find_task
+from ...telemetry import sentry, tracing
 from ..started_jobs import StartedJobs
-from .calls import Companions, Surroundings, await_task, call_task, call_within, context_of, surroundings
+from .calls import Companions, await_task, call_task, call_within, context_of, surroundings
 from .connections import drop_dead, tidy_up
 from .errors import user_frames
 from .outcomes import Backoffs, Outcomes, Result, is_serialization_failure, session_of, worker_failed
@@ -73,11 +73,12 @@ class Runner:
     def __init__(
         self, alias: str, worker: int, started_jobs: StartedJobs, isolate: Isolate | None = None
     ) -> None:
-        around_attempt()  # a setting that names nothing must not fail the jobs one by one
+        conf.around_attempt()  # a setting that names nothing must not fail the jobs one by one
         self.alias = alias
         self.worker = worker
         self._announcer = Announcer()
-        self._surroundings = Surroundings()
+        self._surroundings_checked = -1.0
+        self._is_bare = False  # whether nothing surrounds the tasks of this process
         self.outcomes = Outcomes(alias, worker, self._announcer)
         self.timeouts = Timeouts(alias)
         #: Called on any thread with a job that still runs after its timeout and the grace period.
@@ -178,11 +179,11 @@ class Runner:
         if row.timeout is not None and self._enforces_timeouts:
             overdue = kill or partial(self.on_overdue, running)
             running.timeout = Timeout(row, row.timeout, overdue, running.coroutine, self.started_jobs)
-            self.timeouts.begin(running.timeout)
+            self.timeouts.watch(running.timeout)
 
     def _end(self, running: RunningJob) -> None:
         if running.timeout is not None:
-            self.timeouts.end(running.timeout)
+            self.timeouts.forget(running.timeout)
         # A job that lost its lease may have been claimed again in the meantime and run here a second time.
         if self.running.get(running.row.id) is running:
             del self.running[running.row.id]
@@ -190,7 +191,7 @@ class Runner:
     def _call(self, running: RunningJob) -> Outcome:
         """Call the task, in a context of its own."""
         RUNNING.set(running)
-        if not running.task.atomic and self._surroundings.are_bare(running, self._announcer):
+        if not running.task.atomic and self._runs_bare(running):
             with _NO_CONTEXT if running.row.context is None else restored(context_of(running.row)):
                 try:
                     return self.outcomes.succeeded(running, call_task(running))
@@ -208,6 +209,19 @@ class Runner:
                     self._raised_late(running, error, _HOOK_RAISED)
                     return running.outcome
                 return self.outcomes.unsuccessful(running, error)
+
+    def _runs_bare(self, running: RunningJob) -> bool:
+        """Return whether a job needs neither ``surroundings`` nor hooks nor signals: only its context. Once a
+        second, this checks each thing that a project may use.
+        """
+        if running.started - self._surroundings_checked >= 1:
+            self._surroundings_checked = running.started
+            has_hooks, settings = conf.around_attempt(), conf.current()
+            self._is_bare = not (
+                self._announcer.announces() or has_hooks or settings.capture_logs
+                or tracing.in_use() or sentry.in_use()
+            )  # fmt: skip
+        return self._is_bare and not running.task.capture_logs
 
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
         outcome = self.outcomes.succeeded(running, value)

@@ -20,10 +20,9 @@ from django.db.models import DEFERRED
 
 from ... import conf
 from ...compat import TaskResult
-from ...conf import log_level
 from ...encoding import load
 from ...exceptions import duration
-from ...formatting import storable
+from ...formatting import cut, storable
 from ...jobs.batches import Batch
 from ...jobs.claim import Claimed
 from ...jobs.current import RUNNING
@@ -70,14 +69,8 @@ class RunningJob:
     _event: Event | None = None
 
     def __init__(
-        self,
-        row: Claimed,
-        task: Task[..., Any],
-        worker: int,
-        alias: str,
-        writer: ProgressWriter | None = None,
+        self, row: Claimed, task: Task[..., Any], worker: int, alias: str, writer: ProgressWriter
     ) -> None:
-        """``writer``: it writes what the job reports, if anything does."""
         self.row = row
         self.task = task
         self.worker = worker
@@ -94,9 +87,7 @@ class RunningJob:
         return None if self.log is None else self.log.as_json(self.row.attempts)
 
     def take_error(self) -> tuple[BaseException | None, Any]:
-        """Return why the attempt has failed, and Sentry's scope, and forget both: the task's frames may refer
-        to this object.
-        """
+        """Return the error and Sentry's scope, and forget both: frames of the task may refer to this job."""
         error, scope = self.error, self.scope
         self.error = self.scope = None
         return error, None if error is None else scope
@@ -186,7 +177,7 @@ class RunningJob:
     @cached_property
     def progress(self) -> ReportedProgress:
         """What the job reports while it runs. Made on demand, because most jobs report nothing."""
-        self.reporting = ReportedProgress(self.row, self._writer or ProgressWriter())
+        self.reporting = ReportedProgress(self.row, self._writer)
         return self.reporting
 
     @cached_property
@@ -246,9 +237,8 @@ class LogCapture:
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record. If there is no room, the oldest of the last lines is left out."""
-        message = storable(_FORMATTER.format(record))  # with its traceback, but without a prefix
-        if len(message) > self._most:
-            message = message[: self._most - 1] + "…"
+        # With its traceback, but without a prefix.
+        message = cut(storable(_FORMATTER.format(record)), self._most)
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -288,7 +278,7 @@ def capture_of(wanted: bool | str | None, queue_name: str) -> LogCapture | None:
         levels = settings.capture_logs
         level = levels.get(queue_name, levels.get("*", 0)) if levels else 0
     else:
-        level = log_level(wanted)
+        level = conf.log_level(wanted)
     if not level:
         return None
     logging.root.addHandler(_HANDLER)  # unless it is there: a task may have configured logging anew

@@ -130,7 +130,7 @@ class Timeouts:
         self._wakes_at = float("inf")
         self._thread: Thread | None = None
 
-    def begin(self, timeout: Timeout) -> None:
+    def watch(self, timeout: Timeout) -> None:
         """Watch a job that starts now."""
         self._watched.add(timeout)
         # Thousands of jobs come and go, mostly with the same timeout, so the thread is woken only for a job
@@ -143,7 +143,7 @@ class Timeouts:
                     self._thread = Thread(target=self._run, name="pgqueue-timeouts", daemon=True)
                     self._thread.start()
 
-    def end(self, timeout: Timeout) -> None:
+    def forget(self, timeout: Timeout) -> None:
         """Stop watching a timeout whose job has ended."""
         timeout.ended = True
         self._watched.discard(timeout)

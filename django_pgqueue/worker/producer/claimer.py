@@ -131,8 +131,7 @@ class Claimer:
 
     def claim_again(self, session: Session, rows: list[Claimed]) -> set[int]:
         """Claim jobs under the leases under which they run here, if their rows are as before the claim and
-        their keys have room. Return their ids. A crash of the server may lose a claim: its commit is
-        asynchronous.
+        their keys have room. Return their ids. A server crash may lose a claim: its commit is asynchronous.
         """
         claimed: set[int] = set()
         if not rows:
@@ -243,7 +242,7 @@ class Claimer:
         one is found. Return whether one was."""
         found: list[FirstDue] = []
         for key, groups in self._places.passes():
-            while groups.in_pass and not (found or (due and now < self._next_step)):
+            while groups.after is not None and not (found or (due and now < self._next_step)):
                 began = monotonic()
                 rows = session.rows(GROUPS_SQL, (*key, *key, groups.after, SLICE))
                 step = [FirstDue(*row) for row in rows]

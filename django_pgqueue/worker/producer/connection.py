@@ -12,7 +12,6 @@ import psycopg
 from ... import conf
 from ...formatting import get_logger
 from ...postgres.session import LOST_CONNECTION, Session, connect
-from ..options import WorkerOptions
 from ..sessions import Outage, Registration, requeue_strangers
 from ..started_jobs import StartedJobs
 from ..waker import Waker
@@ -31,9 +30,7 @@ class Connection:
     ``set_up`` is called with each new session, and may use it.
     """
 
-    options: WorkerOptions
-    worker: int
-    supervisor: int
+    registration: Registration
     jobs: Jobs
     lifetime: Lifetime
     waker: Waker
@@ -43,9 +40,6 @@ class Connection:
     outage: Outage = field(default_factory=Outage)
     _held_lock: bool = False  # when the supervisor heard of it last
     _older: set[int] = field(default_factory=set)  # jobs that ran when the session was opened
-
-    def __post_init__(self) -> None:
-        self.registration = Registration(self.options, self.worker, self.supervisor)
 
     @property
     def live(self) -> Session:
@@ -60,16 +54,16 @@ class Connection:
 
     def open(self) -> None:
         """Connect and register. Raise ``psycopg.Error`` if that fails."""
-        session = connect(self.options.alias)
+        session = connect(self.registration.options.alias)
         try:
             self.registration.register(session)
-            requeue_strangers(session, self.worker, self.jobs)
+            requeue_strangers(session, self.registration.worker, self.jobs)
             self.set_up(session)
         except psycopg.Error:
             session.close()
             raise
         if session.pooled:
-            _say_that_it_polls(self.options.alias)
+            _say_that_it_polls(self.registration.options.alias)
         self.session, self._older = session, set(self.jobs)
         self._held_lock = session.holds_lock
         self.tell_supervisor()
@@ -81,7 +75,7 @@ class Connection:
         """
         session = self.live
         if session.holds_lock and not self._held_lock:
-            requeue_strangers(session, self.worker, self.jobs)
+            requeue_strangers(session, self.registration.worker, self.jobs)
         self._held_lock = session.holds_lock
         self.started_jobs.registered, self.started_jobs.holds_lock = True, session.holds_lock
 
@@ -93,7 +87,7 @@ class Connection:
         """
         if self._older and self._older.isdisjoint(self.jobs):
             self._older = set()
-            requeue_strangers(self.live, self.worker, self.jobs)
+            requeue_strangers(self.live, self.registration.worker, self.jobs)
 
     def reopen(self, error: Exception | None = None) -> None:
         """Connect, but after an ``error`` only after a pause. Try until it succeeds. If the worker stops, try

@@ -97,9 +97,9 @@ class Demand:
         executor: Executor,
         is_async: Callable[[str], bool | None],
     ) -> None:
-        self._sync = Slots(threads)
+        self.sync = Slots(threads)
         self._async = None if async_slots is None else Slots(async_slots)
-        self._kinds = [self._sync] if self._async is None else [self._sync, self._async]
+        self._kinds = [self.sync] if self._async is None else [self.sync, self._async]
         self._executor = executor
         self._is_async = is_async
         self._sought: set[str] = set()
@@ -109,11 +109,6 @@ class Demand:
         self._look_at = 0.0
 
     @property
-    def job_seconds(self) -> float:
-        """How long a job takes that runs on a thread."""
-        return self._sync.job_seconds
-
-    @property
     def target(self) -> int:
         """How many jobs the worker should hold."""
         return sum(kind.target for kind in self._kinds)
@@ -121,23 +116,21 @@ class Demand:
     def learn(self, results: Iterable[Result]) -> None:
         """Take the run times of finished jobs into account."""
         if self._async is None:
-            self._sync.learn([result.ran for result in results])
+            self.sync.learn([result.ran for result in results])
             return
         seconds: tuple[list[float], list[float]] = ([], [])
         for result in results:
             seconds[bool(self._is_async(result.row.task_path))].append(result.ran)
-        self._sync.learn(seconds[False])
+        self.sync.learn(seconds[False])
         self._async.learn(seconds[True])
 
     def wanted(self, held: int, kept: int) -> int:
-        """Return how many jobs to claim now. ``held``: how many the worker holds, also jobs that are claimed
-        but not dispatched yet (``kept``).
-        """
+        """Return how many jobs to claim now. ``kept``: so many of the ``held`` are not dispatched yet."""
         if self._async is None:
-            return self._sync.wanted(held)
+            return self.sync.wanted(held)
         self._count(held)
         share = self._share
-        of_sync = self._sync.wanted(self._sync.held + round(kept * (1 - share)))
+        of_sync = self.sync.wanted(self.sync.held + round(kept * (1 - share)))
         of_async = self._async.wanted(self._async.held + round(kept * share))
         if of_sync and of_async:
             fitting = [room / part for room, part in ((of_sync, 1 - share), (of_async, share)) if part]
@@ -155,7 +148,7 @@ class Demand:
         """Return the rows to run, and those for which there is no room."""
         now = monotonic()
         if self._async is None:
-            self._sync.ahead_since = now
+            self.sync.ahead_since = now
             return rows, []
         self._count(0)
         known = of_async = 0
@@ -165,7 +158,7 @@ class Demand:
             is_async = self._is_async(row.task_path)
             known += is_async is not None
             of_async += bool(is_async)
-            kind = self._async if is_async else self._sync
+            kind = self._async if is_async else self.sync
             if kind.held < kind.target:
                 kind.held += 1
                 if kind.held > kind.slots:
@@ -190,7 +183,7 @@ class Demand:
         """Return whether jobs of these tasks leave no place for others of the same kind."""
         of_async = 0 if self._async is None else sum(map(bool, map(self._is_async, task_paths)))
         is_full = self._async is not None and of_async >= self._async.slots
-        return is_full or len(task_paths) - of_async >= self._sync.slots
+        return is_full or len(task_paths) - of_async >= self.sync.slots
 
     def hoards(self, held: int, now: float) -> bool:
         """Return whether jobs claimed ahead should be requeued, because jobs take longer than expected."""
@@ -199,9 +192,9 @@ class Demand:
 
     def _count(self, held: int) -> None:
         if self._async is None:
-            self._sync.held = held
+            self.sync.held = held
         else:
-            self._sync.held, self._async.held = self._executor.held()
+            self.sync.held, self._async.held = self._executor.held()
 
 
 def _moved(average: float, newest: float) -> float:

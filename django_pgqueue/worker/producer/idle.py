@@ -54,12 +54,8 @@ class Idle:
         self._locked = False
         self._next_look = 0.0
 
-    def due(self, now: float) -> bool:
-        """Return whether it is time to poll for jobs."""
-        return now >= self._next_look
-
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until the next look."""
+        """Return the seconds until it is time to poll for jobs."""
         return max(0.0, self._next_look - now)
 
     def look_now(self) -> None:
@@ -78,16 +74,14 @@ class Idle:
         if self.called or self._announced_at is None:
             self._pause = POLL_INTERVAL
         self.called = False
-        if session.pooled:
-            self._sleep(now, next_due, hears=False)
-        elif self._announced_at is None:
+        if not session.pooled and self._announced_at is None:
             if not self._locked:
                 session.run((_LOCKS.format("pg_advisory_lock_shared"), (self._names,)))
                 self._locked = True
             self._announced_at = now
             self._looks = 0
             self._next_look = now  # the first look after the announcement comes at once
-        elif self._looks < len(LOOKS):
+        elif self._announced_at is not None and self._looks < len(LOOKS):
             self._next_look = self._announced_at + LOOKS[self._looks]
             if next_due is not None and now + next_due < self._next_look:
                 # A job is due earlier. This look follows afterwards. The jobs that wait for a rate come due
@@ -96,7 +90,15 @@ class Idle:
             else:
                 self._looks += 1
         else:
-            self._sleep(now, next_due, hears=hears, rest=rest)
+            pause = self._poll_interval or POLL_INTERVAL
+            if self._poll_interval is None and hears and not session.pooled:
+                pause = self._pause
+                self._pause = min(2 * pause, LONGEST_POLL)
+                pause = max(pause, min(rest, LONGEST_REST))
+            pause *= random.uniform(0.8, 1.0)
+            if next_due is not None:
+                pause = min(pause, max(SOONEST, next_due))
+            self._next_look = now + pause
 
     def found(self) -> None:
         """Note that a look found jobs, so the worker is awake."""
@@ -116,14 +118,3 @@ class Idle:
     def look_in(self, seconds: float) -> None:
         """Look again after so many seconds."""
         self._next_look = monotonic() + seconds
-
-    def _sleep(self, now: float, next_due: float | None, *, hears: bool, rest: float = 0.0) -> None:
-        pause = self._poll_interval or POLL_INTERVAL
-        if self._poll_interval is None and hears:
-            pause = self._pause
-            self._pause = min(2 * pause, LONGEST_POLL)
-            pause = max(pause, min(rest, LONGEST_REST))
-        pause *= random.uniform(0.8, 1.0)
-        if next_due is not None:
-            pause = min(pause, max(SOONEST, next_due))
-        self._next_look = now + pause

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
@@ -79,13 +79,6 @@ _RUNNING_SQL = """
 
 class DeafSessionError(psycopg.OperationalError):
     """The session does not receive notifications and must be replaced."""
-
-
-class News(NamedTuple):
-    """What has changed, for the producer."""
-
-    pause_began: bool = False
-    pause_ended: bool = False
 
 
 class Inbox:
@@ -177,27 +170,26 @@ class Inbox:
             return 0.0
         return max(0.0, min(self._next_read, self._next_unpause, self.orders.next_end) - now)
 
-    def read_orders(self, session: Session, now: float, *, claims: bool) -> News | None:
-        """Do what is due. Return None if the orders were not read. ``claims``: a claim is about to follow."""
-        news = None
-        if now >= min(self._next_read, self.orders.next_end, self._outdated_at if claims else _NEVER):
-            news = self.learn_orders(session.rows(self.orders_sql), now)
+    def read_orders(self, session: Session, now: float, *, claims: bool) -> bool:
+        """Do what is due. Return whether the orders were read. ``claims``: a claim is about to follow."""
+        is_due = now >= min(self._next_read, self.orders.next_end, self._outdated_at if claims else _NEVER)
+        if is_due:
+            self.learn_orders(session.rows(self.orders_sql), now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else _NEVER
         if now >= self._next_unpause:
             freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
             is_last = freed is not None and freed < UNPAUSE_BATCH
             self._next_unpause = _NEVER if is_last else now + UNPAUSE_EVERY
-        return news
+        return is_due
 
-    def learn_orders(self, rows: Iterable[Any], now: float) -> News:
+    def learn_orders(self, rows: Iterable[Any], now: float) -> None:
         """Learn the answer to ``orders_sql``, which was sent at the time ``now``."""
         self._outdated_at = now + READ_EVERY
         # Counted from the answer on, a pause never ends too early here, and is not asked for in vain.
-        began, ended = self.orders.learn(rows, monotonic())
+        self.orders.learn(rows, monotonic())
         self._runner.outcomes.backoffs = self.orders.backoffs
-        if ended - {"all", "queue"}:
+        if self.orders.pauses_ended - {"all", "queue"}:
             self._next_unpause = 0.0
-        return News(began, bool(ended))
 
     # -- running jobs
 
@@ -221,21 +213,20 @@ class Inbox:
         found = session.rows(_RUNNING_SQL, ([job.row.id for job in jobs],)) if jobs else []
         for job_id in (job_id for job_id, _, is_asked, _ in found if is_asked):
             self._runner.cancel(job_id)
-        if asked := [job_id for job_id, _, _, is_asked in found if is_asked]:
-            self._show(session, [job for job in jobs if job.row.id in asked])
+        asked = {job_id for job_id, _, _, is_asked in found if is_asked}
+        here = []
+        for job in (job for job in jobs if job.row.id in asked):
+            if job.send is not None:
+                job.send("stack")  # its own process writes it
+            else:
+                here.append(job)
+        if here:
+            write_stacks(session, here)
         self._named_jobs.clear()
         if not is_due:
             return None
         held = {(job_id, lease) for job_id, lease, *_ in found}
         return [job for job in jobs if (job.row.id, job.row.lease) not in held]
-
-    def _show(self, session: Session, jobs: list[RunningJob]) -> None:
-        """Write what the tasks of these jobs do now. Isolated ones do it themselves."""
-        for job in jobs:
-            if job.send is not None:
-                job.send("stack")
-        if here := [job for job in jobs if job.send is None]:
-            write_stacks(session, here)
 
 
 def orders_sql(worker: int, supervisor: int) -> str:
@@ -257,6 +248,8 @@ class Orders:
         self.tasks: dict[str, str] = {}  # the paused ones, and the reasons for their jobs
         self.is_narrow = False  # whether a pause holds some jobs of a task only
         self.next_end = _NEVER  # of these pauses
+        self.pause_began = False  # whether a pause has begun since the answer before
+        self.pauses_ended: set[str] = set()  # the kinds of the pauses that have ended since then
         self._ends: dict[tuple[str, str], float] = {}
         self._put_aside = 0
 
@@ -269,8 +262,8 @@ class Orders:
         """Return whether no jobs of this queue are to be started."""
         return self.everything or queue_name in self.queues
 
-    def learn(self, rows: Iterable[Any], now: float) -> tuple[bool, set[str]]:
-        """Replace what is known. Return whether a pause has begun, and the kinds of the ended ones."""
+    def learn(self, rows: Iterable[Any], now: float) -> None:
+        """Replace what is known."""
         before, ended = set(self._ends), set[str]()
         self.backoffs, self.drains, self.limits, self.tasks, self._ends = {}, [], {}, {}, {}
         for kind, name, author, reason, number, ceiling in rows:
@@ -291,7 +284,8 @@ class Orders:
         self.queues = {name for kind, name in self._ends if kind == "queue"}
         self.is_narrow = any(kind not in {"all", "queue", "task"} for kind, _ in self._ends)
         self.next_end = min(self._ends.values(), default=_NEVER)
-        return bool(self._ends.keys() - before), ended | {kind for kind, _ in before - self._ends.keys()}
+        self.pause_began = bool(self._ends.keys() - before)
+        self.pauses_ended = ended | {kind for kind, _ in before - self._ends.keys()}
 
     def reasons(self, rows: Sequence[Claimed]) -> dict[int, str]:
         """Return the reasons of the jobs whose task is paused."""

@@ -79,11 +79,6 @@ class Jobs:
         """Return whether all jobs in flight are overdue."""
         return self._jobs.keys() <= self.overdue.keys()
 
-    def may_have_begun(self, row: Claimed) -> bool:
-        """Return whether the task may have started. True if that could not be noted."""
-        begun = self._started_jobs.begun()
-        return begun is None or row.id in begun
-
 
 MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
@@ -125,9 +120,7 @@ class Lifetime:
         return None if most is None else max(0, most - self.claimed)
 
     def is_worn_out(self, jobs: Jobs) -> bool:
-        """Return whether the process uses too much memory, or has its maximum of jobs and will not give one
-        back, because all have begun.
-        """
+        """Return whether the process uses too much memory, or has begun its maximum of jobs."""
         if self.jobs_left() == 0:
             return self._started_jobs.count >= len(jobs)
         now = monotonic()

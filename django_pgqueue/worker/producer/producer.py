@@ -41,12 +41,13 @@ from ..executor.runner import Runner
 from ..executor.running_job import RunningJob
 from ..executor.threads import BACKLOG_SECONDS, Executor
 from ..options import WorkerOptions
+from ..sessions import Registration
 from ..waker import Waker
 from .claimer import Claimer, fill_policies
 from .connection import Connection
 from .demand import Demand
 from .idle import Idle
-from .inbox import Inbox, News
+from .inbox import Inbox
 from .jobs import Jobs, Lifetime
 from .reporter import COLLECT_SECONDS, LOCKED, REFUSALS, Accounts, Reporter, judged
 
@@ -103,10 +104,10 @@ class Producer:
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._demand = Demand(options.threads, options.async_slots, self._executor, runner.is_async)
         self._declared_limits = DeclaredLimits()
+        self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
-            options, worker, supervisor, self.jobs, self.lifetime, self._waker, started_jobs, self._set_up
+            self._registration, self.jobs, self.lifetime, self._waker, started_jobs, self._set_up
         )
-        self._registration = self._connection.registration
         self._answer: _Answer | None = None  # that has not been dispatched yet
         self._dispatched_at = 0.0
         self._drained = False
@@ -137,11 +138,10 @@ class Producer:
         finally:
             self._executor.stop()
         self._executor.join(min(1.0, self.lifetime.grace_left()))
-        self._end()
+        self._shut_down()
 
     def _set_up(self, session: Session) -> None:
-        # Before it claims anything else, which may have the same limit keys, it claims again what the server
-        # has lost in a crash.
+        # Before others, which may have the same limit keys, it claims again what the server lost in a crash.
         self._claimer.claim_again(session, self.jobs.rows())
         self._idle.connected()
         self._inbox.connected(session)
@@ -200,20 +200,20 @@ class Producer:
         self._connection.settle()
         proof = self._inbox.prove(now)
         orders = self._registration.renew(session, now, self._inbox.orders_sql, proof)
-        self._follow(self._inbox.learn_orders(orders, now))
+        self._inbox.learn_orders(orders, now)
+        self._follow_orders()
         self._declared_limits.write(session)  # of tasks that something else has imported in the meantime
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
 
-    def _follow(self, news: News) -> None:
-        """Do what the orders say."""
-        if news.pause_began:
+    def _follow_orders(self) -> None:
+        if self._orders.pause_began:
             taken = self._executor.take_back()
             if self._orders.is_narrow:
                 self._unasked += taken
             else:
                 self._executor.submit(self._put_paused_aside(taken, self._orders.reasons(taken)), 0.0)
-        if news.pause_ended:
+        if self._orders.pauses_ended:
             self._idle.look_now()
         for how in self._orders.drains:
             if how == "stop" and not self.lifetime.retired:
@@ -224,9 +224,7 @@ class Producer:
                 self.lifetime.stop(self.options.grace, replaced=True)
 
     def _keep_leases(self, session: Session, now: float) -> None:
-        """Pass on requests to cancel. Claim the running jobs again whose rows do not say that they run here.
-        The lost ones are asked to stop.
-        """
+        """Claim running jobs again whose rows do not say that they run here. Ask the lost ones to stop."""
         missing = self._inbox.look_at_running(session, now)
         if missing is None:
             return
@@ -246,7 +244,7 @@ class Producer:
 
     def _room(self, now: float) -> int:
         """Return how many jobs to claim now."""
-        if self.lifetime.stopping or not self._idle.due(now):
+        if self.lifetime.stopping or self._idle.seconds_left(now):
             return 0
         kept = self._answer.claim.number if self._answer else 0
         limit = self._orders.limit(self._demand.wanted(self._held(), kept))
@@ -256,11 +254,10 @@ class Producer:
     def _room_after_orders(self, session: Session, now: float, *, claims: bool = True) -> int:
         """Return how many jobs to claim now, by orders that are not too old. They may be to end."""
         room = self._room(now)
-        news = self._inbox.read_orders(session, now, claims=claims and room > 0)
-        if news is None:
-            return room
-        self._follow(news)
-        return self._room(now)
+        if self._inbox.read_orders(session, now, claims=claims and room > 0):
+            self._follow_orders()
+            room = self._room(now)
+        return room
 
     def _held(self) -> int:
         """Return how many jobs are claimed and have not ended."""
@@ -358,7 +355,7 @@ class Producer:
                 self.lifetime.executed += 1
 
     def _start(self, rows: list[Claimed]) -> None:
-        """Pass claimed jobs to the executor. Return the ones that should not run here."""
+        """Pass claimed jobs to the executor, and requeue the ones that should not run here."""
         if not rows:
             return
         now = self._dispatched_at = monotonic()
@@ -386,7 +383,7 @@ class Producer:
         if without := [row for row in runs if row.on_lost is None]:
             self._without_policy += without
             runs = [row for row in runs if row.on_lost is not None]
-        self._executor.submit(runs, self._demand.job_seconds)
+        self._executor.submit(runs, self._demand.sync.job_seconds)
 
     def _without_running(self, rows: list[Claimed]) -> list[Claimed]:
         """Requeue the rows that run here under an older lease, and return the others."""
@@ -426,7 +423,7 @@ class Producer:
             self._reporter.release(rows)  # the worker holds them, but no worker will run them
             raise
         if rows:
-            self._executor.submit(rows, self._demand.job_seconds)
+            self._executor.submit(rows, self._demand.sync.job_seconds)
         if self._dispatched_at >= began:
             session.refresh_plans()  # while the jobs run
             if self._claimer.may_search(monotonic()):
@@ -510,7 +507,7 @@ class Producer:
         self.lifetime.stop(self.options.grace, replaced=True)
         self._waker.interrupt()
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         """Report the last outcomes, and unregister. Requeue the jobs that still run, without counting an
         attempt. Fail jobs that must not run twice or are overdue.
         """
@@ -521,7 +518,8 @@ class Producer:
         if rest:
             self.interrupted = len(rest)
             logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
-            once = [row for row in rest if row.on_lost == "fail" and self.jobs.may_have_begun(row)]
+            begun = self._runner.started_jobs.begun()  # None: that could not be noted
+            once = [row for row in rest if row.on_lost == "fail" and (begun is None or row.id in begun)]
             self._reporter.add([Result(row, outcomes.stopped(row, self.worker)) for row in once])
             self._reporter.release([row for row in rest if row not in once], "its worker was stopped")
         # Last of all: such a job runs until the process ends, and its next attempt may start before that.

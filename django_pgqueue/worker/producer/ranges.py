@@ -119,11 +119,6 @@ class Groups:
         """How many groups have jobs, as far as is known. The jobs without a group do not count."""
         return len(self._ring) - (None in self._ring)
 
-    @property
-    def in_pass(self) -> bool:
-        """Whether a pass is on its way."""
-        return self.after is not None
-
     def begin_pass(self, now: float, *, needed: bool = False) -> None:
         """Begin a pass if none is on its way, and if the last one is long enough ago. If a search by time has
         left jobs out, it is ``needed``, and begins sooner, or follows the one on its way."""
@@ -320,8 +315,7 @@ class Places:
                         found.due_since = None
         if "groups" not in asked:
             return
-        # A group that gave less than its quota has no more jobs, unless its queue is full, or some may not
-        # start.
+        # A group that gave less than its quota is empty, unless its queue is full or some jobs may not start.
         shares: dict[Key, list[tuple[str | None, int]]] = {}
         columns = (asked[name] for name in ("queues", "priorities", "groups", "quotas"))
         for queue, priority, group, quota in zip(*columns, strict=True):
@@ -387,7 +381,7 @@ class Places:
 
     def passes(self) -> list[tuple[Key, Groups]]:
         """Return the passes that are on their way."""
-        return [(key, groups) for key, groups in self._groups.items() if groups.in_pass]
+        return [(key, groups) for key, groups in self._groups.items() if groups.after is not None]
 
     def _learn(self, ranges: dict[Key, Range], first: FirstDue, now: float) -> None:
         """Add a range, or lower the mark of one that has a job below it."""

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from ... import conf
-from ...formatting import counted, get_logger
+from ...formatting import counted, cut, get_logger
 from ...jobs.claim import Claimed
 from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...models.statistics import HISTOGRAM_BOUNDS
@@ -144,9 +144,7 @@ class Reporter:
 
 
 def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
-    """Return the results as the server has answered them. The lease of a job that was not accepted was lost.
-    A job that was to run again may be cancelled.
-    """
+    """Return the results as the server has answered them: accepted, lost with their lease, or cancelled."""
     accepted: set[int] = set()
     cancelled: set[int] = set()
     for ids, over in answer:
@@ -161,9 +159,7 @@ def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
 
 
 def report_or_fail(result: Result, finish: Callable[[Outcome], list[Answer]]) -> tuple[Result, list[Answer]]:
-    """Report an outcome with ``finish``. If the server refuses it, the job fails. Return what was reported,
-    and the answer.
-    """
+    """Report an outcome. If the server refuses it, the job fails. Return what was reported and the answer."""
     try:
         return result, finish(result.outcome)
     except REFUSALS as refusal:
@@ -185,9 +181,7 @@ def _report(session: Session, outcome: Outcome) -> list[Answer]:
 
 
 def _cancelled(result: Result) -> Result:
-    """Race: the job may be asked to cancel between the end of its run and the report, so the server decides
-    whether it runs again.
-    """
+    """Race: a job may be cancelled between the end of its run and the report, so the server decides."""
     if result.outcome.kind in {"release", "paused"}:
         return result  # it did not run here, so there is nothing to report
     return result._replace(outcome=result.outcome._replace(kind="cancelled", delay=None))
@@ -314,9 +308,7 @@ def log_job(result: Result, waited: float) -> None:
     error = json.loads(outcome.error) if outcome.error is not None else None
     why = outcome.reason or ""
     if not why and error is not None:
-        first = error["message"].partition("\n")[0]
-        if len(first) > MESSAGE_LIMIT:
-            first = first[: MESSAGE_LIMIT - 1] + "…"
+        first = cut(error["message"].partition("\n")[0], MESSAGE_LIMIT)
         name = error["class"].removeprefix("builtins.")
         why = f"{name}: {first}" if first else name
     log_ending(

@@ -149,15 +149,7 @@ class Child:
             not_ours.enter_context(its_end)
             try:
                 with _starting:
-                    self._process = subprocess.Popen(
-                        spawn.child_command("worker", str(os.getpid())),
-                        stdin=its_end.fileno(),
-                        env=spawn.child_environment(),
-                        pass_fds=[self.jobs.file],
-                        # Its own group, so that Ctrl-C in the terminal does not reach it and only the
-                        # supervisor signals it, and so that what its tasks have started ends with it.
-                        process_group=0,
-                    )
+                    self._process = spawn.start("worker", its_end, self.jobs.file)
             except OSError:
                 line.close()
                 raise

@@ -30,7 +30,7 @@ from ..options import WorkerOptions
 from ..sessions import Outage
 from ..waker import StopSignals, Waker
 from .child import Child, reap_orphans
-from .supervisor import WRITE_EVERY, Service, Supervisor, last_words
+from .supervisor import WRITE_EVERY, Service, Supervisor
 
 logger = get_logger(__name__)
 
@@ -122,7 +122,9 @@ class WorkerFleet:
         try:
             self._serve(begin, announce)
             # A job may have enqueued others on a shard whose burst had ended.
-            while self._options[0].burst and self._has_run() and not (self.signals.count or self.failure):
+            while self._options[0].burst and any(shard.executed for shard in self._shards):
+                if self.signals.count or self.failure:
+                    break
                 last, self._shards = (
                     self._shards,
                     [FleetMember(self, replace(each, schedules=False)) for each in self._options],
@@ -130,7 +132,7 @@ class WorkerFleet:
                 _close(last)
                 self._serve(lambda options: None, lambda: None)
         finally:
-            self.service.end()
+            self.service.remove()
         return 1 if self.failure else 0
 
     def release(self) -> None:
@@ -158,12 +160,9 @@ class WorkerFleet:
         return any(shard.has_registered() for shard in self._shards)
 
     @property
-    def last_words(self) -> str:
-        """After ``run``, the message about a requested stop and its jobs; empty if there was no request."""
-        return last_words(sum(shard.interrupted for shard in self._shards)) if self.signals.count else ""
-
-    def _has_run(self) -> bool:
-        return any(shard.executed for shard in self._shards)
+    def interrupted(self) -> int:
+        """After ``run``, how many jobs a requested stop has interrupted."""
+        return sum(shard.interrupted for shard in self._shards)
 
     # -- the main thread
 
@@ -201,7 +200,7 @@ class WorkerFleet:
         self._give_up()
         self._sign(now)
         self._end_move()
-        if self.moves and now >= self._next_look and not self.signals.count:
+        if now >= self._next_look and not self.signals.count:
             self._next_look = now + LOOK_EVERY
             self._move()
         return self._still_runs()
@@ -254,7 +253,9 @@ class WorkerFleet:
 
 
 class Signs(Service):
-    """What a shard shows its fleet, which shows it to all."""
+    """What a shard shows its fleet, which shows it to all. systemd hears of a start that takes long, and of a
+    stop, as from a single supervisor.
+    """
 
     def __init__(self, fleet: WorkerFleet) -> None:
         super().__init__(environment={})
@@ -273,13 +274,8 @@ class Signs(Service):
         """The worker is ready when one shard is."""
         self._fleet.service.ready()
 
-    def starting(self, seconds: float) -> None:
-        """While no shard is ready."""
-        self._fleet.service.starting(seconds)
-
-    def stopping(self, seconds: float) -> None:
-        """All stop together."""
-        self._fleet.service.stopping(seconds)
+    def _notify(self, message: str) -> None:
+        self._fleet.service._notify(message)
 
 
 class FleetMember(Supervisor):
@@ -296,7 +292,7 @@ class FleetMember(Supervisor):
         self._fleet = fleet
         self._is_idle = False
         self._looks_waited = 0
-        self._next_look = 0.0
+        self._next_look = 0.0 if fleet.moves else _NEVER
 
     def start(self, begin: Callable[[WorkerOptions], None]) -> None:
         """Start the thread."""
@@ -339,7 +335,7 @@ class FleetMember(Supervisor):
                 self.refusal = None
                 return self.is_served
             except Exception as error:  # of the project's settings or hooks, too
-                self._heartbeat.end()
+                self._heartbeat.close()
                 self.refusal = error
                 outage.log("its jobs wait, because it cannot be served", error)
                 if self.options.burst:
@@ -368,9 +364,6 @@ class FleetMember(Supervisor):
             self._children.remove(child)
             self._fleet.look()
 
-    def _reap_orphans(self) -> None:
-        """The main thread does it: a process of another shard is no orphan."""
-
     def _is_at_work(self) -> bool:
         return self._fleet.is_at_work()
 
@@ -385,11 +378,8 @@ class FleetMember(Supervisor):
             child.send_signal(signal.SIGTERM)
 
     def _look(self) -> None:
-        """See whether a process is idle, or jobs wait. A shard that cannot move processes need not."""
+        """See whether a process is idle, or jobs wait."""
         self._next_look = monotonic() + LOOK_EVERY
-        if not self._fleet.moves:
-            self._next_look = _NEVER
-            return
         begun = [child.jobs.begun() for child in self._children if child.registered and not child.leaving]
         self._is_idle = [] in begun
         waits = not self._is_idle and bool(begun) and self._heartbeat.has_backlog()

@@ -92,8 +92,6 @@ class Heartbeat:
         self._options = options
         self._alias = options.alias
         self.session: Session | None = None  # that has not been found to be lost
-        self._fires = options.schedules and not options.burst
-        self._fires_once = options.schedules and options.burst
         self._rounds = Rounds()
         self._alerts = AlertRounds(options.alias)
         self._reindex = ReindexRounds(options.alias)
@@ -123,7 +121,7 @@ class Heartbeat:
         limits = DeclaredLimits()
         limits.write(session)
         limits.withdraw(session)
-        if self._fires_once:  # before a burst starts its processes
+        if self._options.schedules and self._options.burst:  # before it starts its processes
             while fire_due(session.rows, self._rounds.schedules.broken) >= LOOK_LIMIT:
                 pass
         return True
@@ -213,7 +211,7 @@ class Heartbeat:
             self.lost(error)
             return None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Requeue the remaining jobs, if the database answers within a second, and disconnect."""
         give_up = monotonic() + 1.0
         while self._ended and self.session is not None and monotonic() < give_up:
@@ -235,7 +233,7 @@ class Heartbeat:
         late, due = session.row(_BEAT_SQL, {**states, **times, **left_out(self._rounds.schedules.broken)})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
-        if due is not None and self._fires:
+        if due is not None and self._options.schedules and not self._options.burst:
             self._rounds.schedules.look_in(0.0 if self._listen(session) else due, monotonic())
         if late is not None:
             self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)

@@ -12,11 +12,13 @@ import os
 import signal
 import socket
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from time import monotonic
 
 from ...encoding import whole_number
-from ...formatting import counted, get_logger
+from ...formatting import counted, first_few, get_logger
 from ...postgres import aliases
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, WorkerOptions, new_id
 from ..waker import StopSignals, Waker
@@ -28,7 +30,6 @@ logger = get_logger(__name__)
 KILL_AFTER = 5.0  # seconds after the end of the grace period
 DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
-MOST_NAMED = 3  # jobs in one line of the log
 WRITE_EVERY = 5.0  # seconds between two writes of the alive file
 MICROSECONDS = 1_000_000
 SEND_TIMEOUT = 1.0  # seconds
@@ -56,8 +57,6 @@ class Supervisor:
     ) -> None:
         self.options = options
         self._notify = notify
-        self._verbosity = verbosity
-        self._id = new_id()
         self._waker = Waker()
         self._children = [Child() for _ in range(options.processes)]
         self.signals = signals or StopSignals(self._waker.interrupt)
@@ -68,9 +67,11 @@ class Supervisor:
         self.interrupted = 0  # jobs
         self.executed = 0  # jobs, by the processes that have ended
         self.failure = ""  # why it ended, if its exit code is 1
-        # Read once, so that a process that starts later gets the same.
-        self._databases = aliases.changed()
-        self._database_name = aliases.database_name(options.alias)
+        # Made once, so that a process that starts later gets the same databases.
+        self._assignment = Assignment(
+            options, 0, new_id(), verbosity,
+            database_name=aliases.database_name(options.alias), databases=aliases.changed(),
+        )  # fmt: skip
 
     def run(self, check: Callable[[], None]) -> int:
         """Run until stopped; in a burst, until no process finds a job that is due.
@@ -84,17 +85,15 @@ class Supervisor:
         return self.serve(check)
 
     def serve(self, check: Callable[[], None]) -> int:
-        """Do what ``run`` does, on a thread to which the main thread hands on the signals. The processes
-        die with this thread.
-        """
+        """Do what ``run`` does, on any thread, which gets no signals. The processes die with this thread."""
         try:
             if self._begin(check):
                 while self._turn():
                     self._sleep(self._pause())
         finally:
             self._kill_all()
-            self._heartbeat.end()
-            self._service.end()
+            self._heartbeat.close()
+            self._service.remove()
         return 1 if self.failure else 0
 
     def release(self) -> None:
@@ -114,11 +113,6 @@ class Supervisor:
     def stop(self) -> None:
         """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
         self.signals.ask()
-
-    @property
-    def last_words(self) -> str:
-        """After ``run``, the message about a requested stop and its jobs; empty if there was no request."""
-        return last_words(self.interrupted) if self.signals.count else ""
 
     def wake(self) -> None:
         """End a sleep of its loop. Safe in a signal handler."""
@@ -148,7 +142,9 @@ class Supervisor:
             self._forward()
         for child in list(self._children):
             self._watch(child)
-        self._reap_orphans()
+        # The main thread of a fleet does it: a process of another shard is no orphan.
+        if os.getpid() == 1 and current_thread() is main_thread():
+            reap_orphans(self.pids)
         if all(child.over for child in self._children):
             return False
         now = monotonic()
@@ -160,10 +156,6 @@ class Supervisor:
             self._service.ready()
         self._service.sign(now, self._status())
         return True
-
-    def _reap_orphans(self) -> None:
-        if os.getpid() == 1:
-            reap_orphans(self.pids)
 
     def _pause(self) -> float:
         now = monotonic()
@@ -245,11 +237,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         try:
-            assignment = Assignment(
-                self.options, new_id(), self._id, self._verbosity,
-                database_name=self._database_name, databases=self._databases,
-            )  # fmt: skip
-            child.start(assignment)
+            child.start(replace(self._assignment, worker=new_id()))
         except OSError as error:  # out of memory, processes or files; this must not affect running processes
             logger.error("cannot start a process: %s", error)
             self._failed(child, str(error), 0.0, registered=False)
@@ -310,7 +298,7 @@ class Supervisor:
                 logger.error("process %s cannot be killed; its jobs will be recovered later", child.pid)
 
 
-def last_words(interrupted: int) -> str:
+def stopped(interrupted: int) -> str:
     """Return the message at the end of a requested stop that has ``interrupted`` so many jobs."""
     if interrupted:
         return f"Stopped: interrupted {counted(interrupted, 'running job')}."
@@ -319,16 +307,11 @@ def last_words(interrupted: int) -> str:
 
 def running_jobs(names: list[str]) -> str:
     """Return how many jobs run, and the first of their ``names``; empty if there are none."""
-    shown = names[:MOST_NAMED]
-    if len(names) > MOST_NAMED:
-        shown.append(f"and {len(names) - MOST_NAMED} more")
-    return f"{counted(len(names), 'running job')} ({', '.join(shown)})" if names else ""
+    return f"{counted(len(names), 'running job')} ({first_few(names)})" if names else ""
 
 
 def stopping(jobs: str, grace: float | None, number: signal.Signals | None) -> str:
-    """Return the message for the request to stop; ``number`` is its signal, if any. ``grace``: None for the
-    second request.
-    """
+    """Return the message for a stop, by the signal ``number`` if any. ``grace``: None for the second one."""
     requeued = f" {jobs[:1].upper()}{jobs[1:]} will be requeued and start over later." if jobs else ""
     if grace is None:
         return f"Stopping now.{requeued}"
@@ -393,7 +376,7 @@ class Service:
         """Report that the service stops, and extend ``TimeoutStopSec=`` to the seconds that this may take."""
         self._notify(f"STOPPING=1\n{_extended(seconds)}")
 
-    def end(self) -> None:
+    def remove(self) -> None:
         """Remove the file."""
         if self._path is not None:
             try:

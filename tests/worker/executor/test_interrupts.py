@@ -35,13 +35,13 @@ TIMEOUTS: dict[int, Timeout] = {}
 def _remember_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests see the timeouts of the jobs that run."""
     TIMEOUTS.clear()
-    begin = Timeouts.begin
+    watch = Timeouts.watch
 
     def remember(self: Timeouts, timeout: Timeout) -> None:
-        begin(self, timeout)
+        watch(self, timeout)
         TIMEOUTS[timeout.row.id] = timeout
 
-    monkeypatch.setattr(Timeouts, "begin", remember)
+    monkeypatch.setattr(Timeouts, "watch", remember)
 
 
 def timeout_of(job: Job) -> Timeout:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from django.utils import translation
 
 from django_pgqueue import enqueue
 from django_pgqueue.tasks.progress import Progress
-from django_pgqueue.worker import isolation
+from django_pgqueue.worker import isolation, spawn
 from tests.app import context_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -40,7 +41,7 @@ def listen(*words: str) -> tuple[list[bytes], int]:
     """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
     told: list[Any] = []
-    seen: list[str] = []
+    running: Any = SimpleNamespace(progress=SimpleNamespace(hear=lambda *each: told.append(each)))
     reading, writing = socket.socketpair()
     with (
         reading,
@@ -49,9 +50,7 @@ def listen(*words: str) -> tuple[list[bytes], int]:
         ) as process,
     ):
         writing.close()
-        heard = isolation._listen(
-            reading, process, lambda: begun.append(1), lambda *each: told.append(each), seen.append
-        )
+        heard = isolation._listen(reading, process, running, lambda: begun.append(1))
     assert [progress for _, progress in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
 
@@ -65,9 +64,8 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
     command = ["sleep", "1000"]
     with reading, subprocess.Popen(command, pass_fds=[writing.fileno()], process_group=0) as process:
         writing.close()
-        assert (
-            isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda *told: None, print) == []
-        )
+        running: Any = None  # it reports nothing
+        assert isolation._listen(reading, process, running, lambda: pytest.fail("begun")) == []
     assert process.returncode == -signal.SIGKILL
     (said,) = caplog.messages
     assert said.endswith("which has not loaded the settings and apps within 0.1 s")
@@ -108,7 +106,7 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
     def broken() -> dict[str, Any]:
         return {**os.environ, "DJANGO_SETTINGS_MODULE": "no.such.settings"}
 
-    monkeypatch.setattr(isolation, "child_environment", broken)
+    monkeypatch.setattr(spawn, "child_environment", broken)
     job = enqueue(tasks.noop)
     have_crashed()
     with working() as worker:

@@ -79,10 +79,13 @@ def test_a_worker_without_notifications_finds_the_request(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PGQUEUE = {**settings.PGQUEUE, "POLL_INTERVAL": 0.2}
-    monkeypatch.setattr(
-        producer_connection, "connect",
-        lambda alias: sessions.Session(sessions.connect(alias).connection, pooled=True, commit="on", role=""),
-    )  # fmt: skip
+
+    def connect_pooled(alias: str) -> sessions.Session:
+        session = sessions.connect(alias)
+        session.pooled = True
+        return session
+
+    monkeypatch.setattr(producer_connection, "connect", connect_pooled)
     with waiting("a") as job:
         assert "innermost" in job.stack(DEADLINE)
 

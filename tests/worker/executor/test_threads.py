@@ -23,6 +23,7 @@ from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor import threads as threads_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS, CALL_SECONDS, Executor
@@ -56,7 +57,7 @@ class FakeRunner:
     def async_jobs(self, rows: list[Claimed], companions: Any) -> tuple[list[RunningJob], list[Claimed]]:
         if not self.is_async:
             return [], rows
-        return [RunningJob(row, find_task(ASYNC), 1, "default") for row in rows], []
+        return [RunningJob(row, find_task(ASYNC), 1, "default", ProgressWriter()) for row in rows], []
 
     def perform(self, row: Claimed, hand_over: Any, companions: Any) -> Result:
         self.ran.append(row.id)

@@ -80,7 +80,7 @@ def test_race_an_atomic_job_was_committed_on_a_server_that_is_no_primary_any_mor
     with working(queues=["default"]) as worker, tasks.held("a"):
         cut_and_back(worker)
         job = enqueue(tasks.noop.using(queue_name="other"))
-        mine = worker.producer._connection.worker
+        mine = worker.producer.worker
         sql("SET session_replication_role = replica")  # no triggers
         sql(
             "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, lease = 5, worker = %s"

@@ -205,7 +205,7 @@ def test_the_task_of_an_unknown_job_is_found_although_no_thread_is_free(two: Two
 
 def test_run_times_count_for_their_kind(two: Two) -> None:
     two.learn([*ran("ssss", 0.001), *ran("aaaa", 10.0)])
-    assert two.job_seconds == pytest.approx(0.001)
+    assert two.sync.job_seconds == pytest.approx(0.001)
     assert two.target == THREADS + int(THREADS * AHEAD / 0.001) + SLOTS
 
 
@@ -216,7 +216,7 @@ def test_jobs_of_one_kind_that_wait_go_back_while_the_other_kind_comes_and_goes(
     two.now += HOARD_SECONDS + 0.1
     two.claim("aaaa")
     assert two.hoards(24, two.now)
-    assert two.job_seconds == HOARD_SECONDS
+    assert two.sync.job_seconds == HOARD_SECONDS
     assert not two.hoards(24, two.now)
 
 

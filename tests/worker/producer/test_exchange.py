@@ -135,7 +135,9 @@ def test_behind_a_pooler_nothing_overlaps(
     monkeypatch: pytest.MonkeyPatch, producer: Producer, overlapped: list[int]
 ) -> None:
     def connect_pooled(alias: str) -> Session:
-        return Session(connect(alias).connection, pooled=True, commit="on", role="")
+        session = connect(alias)
+        session.pooled = True
+        return session
 
     monkeypatch.setattr(producer_connection, "connect", connect_pooled)
     enqueue_many(tasks.noop.bind() for _ in range(100))

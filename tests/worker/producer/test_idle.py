@@ -55,7 +55,7 @@ ANNOUNCED = len(LOOKS) + 1  # the looks with which a worker falls asleep
 
 def test_from_awake_to_asleep(session: Session) -> None:
     idle = connected(1.0)
-    assert idle.due(0.0)
+    assert not idle.seconds_left(0.0)
     assert locks(session) == 0
     looks = []
     now = 10.0
@@ -63,7 +63,7 @@ def test_from_awake_to_asleep(session: Session) -> None:
     assert idle.announced
     assert locks(session) == 1
     for _ in LOOKS:
-        assert idle.due(now)
+        assert not idle.seconds_left(now)
         idle.nothing_found(session, now, None)
         looks.append(idle.seconds_left(10.0))
         now = 10.0 + looks[-1]
@@ -126,9 +126,9 @@ def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one
 def test_a_call_ends_the_sleep(session: Session) -> None:
     idle = connected()
     pauses(idle, session, ANNOUNCED + 1, hears=False)
-    assert not idle.due(10.0)
+    assert idle.seconds_left(10.0)
     idle.look_now()
-    assert idle.due(10.0)
+    assert not idle.seconds_left(10.0)
     assert idle.called
     idle.nothing_found(session, 10.0, None)
     assert not idle.called
@@ -152,7 +152,7 @@ def test_the_lock_is_let_go_once_when_it_is_awake_and_a_new_session_has_none(ses
     idle.nothing_found(session, 12.0, None)
     idle.connected()
     assert not idle.announced
-    assert idle.due(0.0)
+    assert not idle.seconds_left(0.0)
     assert idle.release() is None
 
 
@@ -291,5 +291,5 @@ def test_behind_a_pooler_there_is_nothing_to_prove() -> None:
     inbox.connected(session)
     assert not inbox.hears
     assert inbox.prove(1.0) is inbox.prove(2.0) is None
-    worker._end()
+    worker._shut_down()
     worker._waker.close()

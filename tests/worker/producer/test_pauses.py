@@ -129,11 +129,11 @@ def test_a_worker_that_claims_reads_its_orders_once_a_second() -> None:
     session: Any = SimpleNamespace(rows=lambda query: [], value=lambda *_: 0, pooled=False)
     own.read_orders(session, 99.0, claims=False)
     asked = [100.0, 100.5, 100.9, 101.0, 101.1, 150.0]
-    found = [own.read_orders(session, now, claims=True) is not None for now in asked]
+    found = [own.read_orders(session, now, claims=True) for now in asked]
     assert found == [True, False, False, True, False, True]
-    assert own.read_orders(session, 160.0, claims=False) is None
+    assert not own.read_orders(session, 160.0, claims=False)
     own.learn_orders([], 160.5)  # with a registration
-    assert own.read_orders(session, 161.4, claims=True) is None
+    assert not own.read_orders(session, 161.4, claims=True)
     sent = monotonic() - 5  # so long the answer was on its way, and the pause does not end too early
     own.learn_orders([("pause", "default", "", "", 60.0, None)], sent)
     assert producer._orders.next_end >= sent + 65
@@ -142,7 +142,7 @@ def test_a_worker_that_claims_reads_its_orders_once_a_second() -> None:
 
 def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     """A job that runs on the only thread, and jobs that the worker has claimed and not started."""
-    worker.producer._demand._sync.learn([0.0001])
+    worker.producer._demand.sync.learn([0.0001])
     with transaction.atomic():
         running = enqueue(tasks.hold, "first").pk
         jobs = enqueue_many([noop.bind(), tasks.add.bind(1)]).ids
@@ -337,14 +337,18 @@ def row(kind: str, name: str = "", left: float | None = None, **more: str) -> tu
 
 def test_what_is_learned_replaces_what_was_known() -> None:
     pauses = Orders()
-    known = [row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")]
-    assert pauses.learn(known, 100.0) == (True, set())
+
+    def learn(rows: list[Any], now: float) -> tuple[bool, set[str]]:
+        pauses.learn(rows, now)
+        return pauses.pause_began, pauses.pauses_ended
+
+    assert learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (True, set())
     assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
     assert pauses.next_end == 105.0
-    assert pauses.learn([row("task", "a.b", 4.0), row("all")], 105.0) == (False, {"queue"})
+    assert learn([row("task", "a.b", 4.0), row("all")], 105.0) == (False, {"queue"})
     assert pauses.next_end == 109.0
-    assert pauses.learn([row("all")], 106.0) == (False, {"task"})
-    assert pauses.learn([row("task", "a.b", -1.0)], 107.0) == (False, {"all", "task"})
+    assert learn([row("all")], 106.0) == (False, {"task"})
+    assert learn([row("task", "a.b", -1.0)], 107.0) == (False, {"all", "task"})
     assert (pauses.everything, pauses.queues, pauses.tasks) == (False, set(), {})
     assert pauses.next_end == float("inf")
 

@@ -19,6 +19,7 @@ from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.postgres import session as session_module
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.running_job import RunningJob
 from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS
@@ -70,7 +71,7 @@ def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixtu
 def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_report(
     error: ValueError | None,
 ) -> None:
-    running = RunningJob(claimed(1, max_attempts=1), tasks.noop, worker=1, alias="default")
+    running = RunningJob(claimed(1, max_attempts=1), tasks.noop, 1, "default", ProgressWriter())
     running.started = monotonic() - 5
     ends = outcomes.Outcomes("default", 1, Announcer())
     outcome: Any = ends.succeeded(running, None) if error is None else ends.unsuccessful(running, error)

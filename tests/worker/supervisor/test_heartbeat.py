@@ -90,7 +90,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     monkeypatch.setattr(rounds, "NETS_EVERY", 1e9)
     supervisor = Supervisor(monkeypatch)
     yield supervisor
-    supervisor.heartbeat.end()
+    supervisor.heartbeat.close()
 
 
 def dying(seconds: float, **changes: Any) -> Worker:

@@ -28,8 +28,8 @@ def test_the_file_is_written_at_its_interval_and_removed(tmp_path: Path) -> None
     file.sign(100.0 + WRITE_EVERY, "stopping")
     assert path.read_text() == "stopping\n"
     assert list(tmp_path.iterdir()) == [path]
-    file.end()
-    file.end()
+    file.remove()
+    file.remove()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,7 +119,7 @@ def test_who_cannot_be_told_is_complained_about_once(
     service.ready()
     for number in range(3):
         service.sign(number * WRITE_EVERY, f"fine {number}")
-    service.end()
+    service.remove()
     assert (service.next_sign == float("inf")) is (path == "")
     assert [record.levelname for record in caplog.records] == ["ERROR"] * bool(path or address)
     if address:
