@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+from asgiref.sync import sync_to_async
+
 from django_pgqueue import TaskTimeout, current_job, task
 from tests.app import gil
 from tests.app.models import Entry
@@ -129,9 +131,8 @@ def dies(key: str, how: str = "SIGKILL") -> None:
     time.sleep(600)
 
 
-@task
-def dies_once(key: str) -> int:
-    """Crashes the first process that runs it. Returns the process that ran it the second time."""
+def _die_once(key: str) -> int:
+    """Crash the first process that comes here. Return the process that comes the second time."""
     first = not Entry.objects.filter(key=f"{key} runs").exists()
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
     if first:
@@ -140,30 +141,25 @@ def dies_once(key: str) -> int:
 
 
 @task
+def dies_once(key: str) -> int:
+    return _die_once(key)
+
+
+@task
 async def adies_once(key: str) -> int:
-    first = not await Entry.objects.filter(key=f"{key} runs").aexists()
-    await Entry.objects.acreate(key=f"{key} runs", note=str(os.getpid()))
-    if first:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return os.getpid()
+    return await sync_to_async(_die_once)(key)
 
 
 @task
 def dies_once_then_waits(key: str) -> str:
     """The second time, waits until it is asked to stop."""
-    first = not Entry.objects.filter(key=f"{key} runs").exists()
-    Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
-    if first:
-        os.kill(os.getpid(), signal.SIGKILL)
+    _die_once(key)
     return "asked" if current_job().wait_for_cancel(60) else "not asked"
 
 
 @task(timeout=2, max_attempts=1)
 def dies_once_then_never_ends(key: str) -> None:
-    first = not Entry.objects.filter(key=f"{key} runs").exists()
-    Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
-    if first:
-        os.kill(os.getpid(), signal.SIGKILL)
+    _die_once(key)
     gil.hold_for_ever()
 
 

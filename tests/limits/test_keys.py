@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
@@ -12,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DataError, connection
+from django.db import DataError
 
 from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, enqueue_many, retry, set_limit, task
 from django_pgqueue.compat import InvalidTask
@@ -23,6 +22,7 @@ from django_pgqueue.tasks.keys import group_key, limit_key
 from tests.app import limit_tasks
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
+from tests.support.jobs import sql
 
 PATH = "tests.app.limit_tasks."
 LATER = timedelta(hours=1)
@@ -95,11 +95,6 @@ def test_the_keys_of_a_call(call: Callable[[], Any], limit: str | None, group: s
     assert (limit_key(called, args, kwargs), group_key(called, args, kwargs)) == (limit, group)
 
 
-def test_a_task_with_keys_can_be_pickled() -> None:
-    copy = pickle.loads(pickle.dumps(ship.using(limit_key="x", group_key="vip")))  # noqa: S301
-    assert (copy.limit_key, copy.group_key, copy.concurrency) == ("x", "vip", ship.concurrency)
-
-
 async def later(name: str) -> str:
     return name
 
@@ -124,10 +119,8 @@ async def later(name: str) -> str:
         ],
         (lambda: limit_key(tasks.sync, (7,), {}), "for the limit key of .*sync raised AttributeError: 'int'"),
         (lambda: group_key(limit_tasks.by_domain, ("a",), {}), "the group of .*by_domain raised IndexError"),
-        (
-            lambda: limit_key(made(tasks.two, concurrency=Concurrency(1, key=later)), ("a",), {}),
-            "must not be async",
-        ),
+        (lambda: limit_key(made(tasks.two, concurrency=Concurrency(1, key=later)), ("a",), {}),
+         "must not be async"),
     ],
 )  # fmt: skip
 def test_a_key_that_cannot_be_stored_is_refused(compute: Callable[[], object], words: str) -> None:
@@ -141,10 +134,8 @@ MINUTE_RATE = RateLimit(1, per=60)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (
-            lambda: made(concurrency=Concurrency(1, key="order")),
-            r"has no argument 'order', which Concurrency.* Its arguments are: order_id, name",
-        ),
+        (lambda: made(concurrency=Concurrency(1, key="order")),
+         r"has no argument 'order', which Concurrency.* Its arguments are: order_id, name"),
         (lambda: made(rate_limit=RateLimit(1, per=60, key="order")), "'order', which RateLimit"),
         (lambda: made(serve, group="nobody"), "serve.. has no argument 'nobody'"),
         (lambda: made(concurrency="order_id"), r"a whole number or a Concurrency\(\.\.\.\)"),
@@ -154,18 +145,10 @@ MINUTE_RATE = RateLimit(1, per=60)
             for group in (5, "")
         ],
         # A job has one key, and always waits for its rate.
-        (
-            lambda: made(rate_limit=RateLimit(1, per=60, key="name"), concurrency=3),
-            "must have the same key",
-        ),
-        (
-            lambda: made(rate_limit=RateLimit(1, per=60, name="a"), concurrency=3),
-            "the same key and name",
-        ),
-        (
-            lambda: made(rate_limit=MINUTE_RATE, concurrency=Concurrency(3, on_full="cancel_new")),
-            "always wait for a rate",
-        ),
+        (lambda: made(rate_limit=RateLimit(1, per=60, key="name"), concurrency=3), "must have the same key"),
+        (lambda: made(rate_limit=RateLimit(1, per=60, name="a"), concurrency=3), "the same key and name"),
+        (lambda: made(rate_limit=MINUTE_RATE, concurrency=Concurrency(3, on_full="cancel_new")),
+         "always wait for a rate"),
         # The value has no name of a limit, which it would have twice.
         (lambda: ship.using(limit_key=f"{PATH}ship/7"), rf"write '7' in place of '{PATH}ship/7'"),
         (lambda: ship.using(limit_key=7), "limit_key must be a string"),
@@ -283,9 +266,7 @@ def test_a_job_that_takes_the_place_of_its_twin_brings_its_keys() -> None:
 
 
 def problem(options: dict[str, Any]) -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT _pgqueue_options_problem(%s::jsonb)", [json.dumps(options)])
-        return str(cursor.fetchone()[0])
+    return str(sql("SELECT _pgqueue_options_problem(%s::jsonb)", json.dumps(options)))
 
 
 @pytest.mark.django_db
@@ -308,10 +289,7 @@ def test_bad_keys_are_refused_in_sql(options: dict[str, Any], words: str) -> Non
 
 @pytest.mark.django_db
 def test_sql_takes_the_part_after_the_slash() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('a.b', options => '{\"limit_key\": \"tenant/7\"}')")
-        assert Job.objects.get().limit_key == "a.b/tenant/7"
-        with pytest.raises(DataError, match="limit_key has 201 characters, but the limit is 200"):
-            cursor.execute(
-                "SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', repeat('x', 197)))"
-            )
+    sql("SELECT pgqueue_enqueue('a.b', options => '{\"limit_key\": \"tenant/7\"}')")
+    assert Job.objects.get().limit_key == "a.b/tenant/7"
+    with pytest.raises(DataError, match="limit_key has 201 characters, but the limit is 200"):
+        sql("SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', repeat('x', 197)))")

@@ -28,6 +28,7 @@ from django_pgqueue.models import Limit, Pause
 from tests.admin.helpers import url
 from tests.app import limit_tasks as tasks
 from tests.support.databases import sharded
+from tests.support.jobs import sql as ask
 
 pytestmark = pytest.mark.django_db
 
@@ -222,13 +223,10 @@ def test_numbers_that_make_no_sense_are_refused_with_the_reason(
 def declare(given: Given) -> int:
     """Write what the code declares, as workers do. Return how many rows were written."""
     values = [given.get(name) for name in ("concurrency", "on_full", *RATE)]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT _pgqueue_declare_limits('{k}', ARRAY[%s::integer], ARRAY[coalesce(%s, 'wait')],"
-            " ARRAY[%s::integer], ARRAY[%s::interval], ARRAY[%s::integer])",
-            values,
-        )
-        return int(cursor.fetchone()[0])
+    return int(ask(
+        "SELECT _pgqueue_declare_limits('{k}', ARRAY[%s::integer], ARRAY[coalesce(%s, 'wait')],"
+        " ARRAY[%s::integer], ARRAY[%s::interval], ARRAY[%s::integer])", *values,
+    ))  # fmt: skip
 
 
 def reset(level: Level) -> bool:
@@ -236,9 +234,7 @@ def reset(level: Level) -> bool:
     if level is python:
         return reset_limit(name="k")
     if level is sql:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pgqueue_reset_limit('limit', 'k')")
-            return bool(cursor.fetchone()[0])
+        return bool(ask("SELECT pgqueue_reset_limit('limit', 'k')"))
     limit = Limit.objects.filter(pk="k").first()
     if limit is None or not limit.is_overridden:
         return False
@@ -380,9 +376,7 @@ def awaited(name: Any, key: Any = "", n: Any = 1) -> float:
 
 
 def taken_by_sql(name: Any, key: Any = "", n: Any = 1, only_look: bool = False) -> float:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)", [name, key, n, only_look])
-        return float(cursor.fetchone()[0])
+    return float(ask("SELECT pgqueue_take_rate(%s, %s, %s::integer, %s)", name, key, n, only_look))
 
 
 def look(name: str, key: str, n: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -29,6 +28,7 @@ from django_pgqueue.operations import PayloadTriggers
 from django_pgqueue.tasks import payload as declare
 from tests.receipts.models import Charge, Mail, Order, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
+from tests.support.jobs import fetch as execute
 
 
 def take(row: Any) -> None:
@@ -73,30 +73,16 @@ with isolate_apps("tests.receipts"):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (7, "payload must be a model that inherits from JobPayload. It is 7"),
-        (models.Model, "payload must be a model that inherits from JobPayload"),
-        (Mail, "Mail is abstract, so it has no rows"),
-        (ReceiptProxy, "ReceiptProxy is a proxy. Use payload=Receipt"),
-        (SignedCharge, "the primary key of receipts.SignedCharge is 'charge_ptr'"),
-        (Receipt, "receipts.Receipt is the payload of tests.receipts.tasks.send already"),
-    ],
-)
-def test_models(model: Any, message: str) -> None:
-    with pytest.raises(InvalidTask, match=message):
-        task(payload=model)(take)
-
-
-@pytest.mark.parametrize("function", [take_nothing, take_two, take_any])
-def test_functions(function: Callable[..., Any], fresh: Any) -> None:
-    with pytest.raises(InvalidTask, match="takes the payload and nothing else"):
-        task(payload=fresh)(function)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"payload": 7}, "payload must be a model that inherits from JobPayload. It is 7"),
+        ({"payload": models.Model}, "payload must be a model that inherits from JobPayload"),
+        ({"payload": Mail}, "Mail is abstract, so it has no rows"),
+        ({"payload": ReceiptProxy}, "ReceiptProxy is a proxy. Use payload=Receipt"),
+        ({"payload": SignedCharge}, "the primary key of receipts.SignedCharge is 'charge_ptr'"),
+        ({"payload": Receipt}, "receipts.Receipt is the payload of tests.receipts.tasks.send already"),
+        *(({"function": each}, "takes the payload and nothing else")
+          for each in (take_nothing, take_two, take_any)),
         ({"unique": Unique()}, "unique= cannot apply to it. Use a UniqueConstraint"),
         ({"concurrency": Concurrency(1, key=lambda row: 1)}, "the key of concurrency is a callable"),
         ({"rate_limit": RateLimit(1, per=timedelta(1), key=lambda row: 1)}, "the key of rate_limit is a"),
@@ -104,22 +90,18 @@ def test_functions(function: Callable[..., Any], fresh: Any) -> None:
         ({"concurrency": Concurrency(1, key="number")}, "no argument 'number'.* Its arguments are: code"),
         ({"group": "row"}, "no argument 'row', which group names. Its arguments are: code"),
     ],
-)
-def test_options(options: Any, message: str, fresh: Any) -> None:
+)  # fmt: skip
+def test_what_cannot_be_declared_with_a_payload(options: Any, message: str, fresh: Any) -> None:
+    given = {"payload": fresh, "function": take, **options}
+    function = given.pop("function")
     with pytest.raises(InvalidTask, match=message):
-        task(payload=fresh, **options)(take)
+        task(**given)(function)
 
 
 def test_a_failed_declaration_leaves_the_model_free(fresh: Any) -> None:
     first = task(payload=fresh, concurrency=Concurrency(1, key="code"))(take)
     again = task(payload=fresh)(take)  # the same path, as when a module is imported again
     assert first.payload is again.payload is fresh
-
-
-def test_a_variant_is_pickled_by_its_path() -> None:
-    variant = send.using(priority=1)
-    assert variant.payload is Receipt
-    assert pickle.loads(pickle.dumps(variant)) == variant  # noqa: S301
 
 
 def test_a_foreign_key_is_named_by_its_column() -> None:
@@ -151,12 +133,6 @@ def declared(written: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         monkeypatch.setitem(registry, Receipt, variants[-1])
 
     return declare_it
-
-
-def execute(sql: str) -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return cursor.fetchall() if cursor.description else []
 
 
 def insert() -> Job:

@@ -22,6 +22,7 @@ from tests.app.tasks import noop
 from tests.receipts.models import Charge, Order, Receipt, Reminder, SignedCharge, Visit
 from tests.receipts.tasks import charge, remind, send, visit
 from tests.support.databases import alias
+from tests.support.jobs import fetch as execute
 from tests.support.jobs import finish, value
 from tests.support.sessions import Connect
 
@@ -34,12 +35,6 @@ def receipt(order: Order, email: str = "A@b.c", **fields: Any) -> Receipt:
 
 def insert(order: Order, email: str = "a@b.c") -> Receipt:
     return Receipt.objects.create(order=order, email=email)
-
-
-def execute(sql: str, *parameters: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return cursor.fetchall() if cursor.description else None
 
 
 # -- inserted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from django_pgqueue import RetryLater, enqueue, enqueue_many, retry
 from django_pgqueue.jobs.payloads import load as original
@@ -22,6 +22,7 @@ from tests.app.models import Entry
 from tests.receipts import tasks
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import charge, remind, send
+from tests.support.jobs import sql
 from tests.support.workers import run_due
 
 in_worker = pytest.mark.django_db(transaction=True)
@@ -105,8 +106,8 @@ def test_each_attempt_reads_the_row_again(order: Order) -> None:
 @pytest.mark.parametrize("model", [Receipt, Reminder, Charge])
 def test_a_job_without_its_row_is_cancelled(order: Order, model: Any) -> None:
     present, emptied = insert(order, model, 2)
-    with connection.cursor() as cursor, transaction.atomic():
-        cursor.execute("SET LOCAL session_replication_role = replica")  # as a TRUNCATE: without the trigger
+    with transaction.atomic():
+        sql("SET LOCAL session_replication_role = replica")  # as a TRUNCATE: without the trigger
         model.objects.filter(pk=emptied.pk).delete()
     run_due()
     assert Job.objects.get(pk=present.pk).status == "done"
@@ -117,14 +118,10 @@ def test_a_job_without_its_row_is_cancelled(order: Order, model: Any) -> None:
 
 @in_worker
 def test_a_job_with_arguments_fails(order: Order) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.receipts.tasks.send', args => '[1]')")
-        job = Job.objects.get()
-        cursor.execute(
-            "INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')", [job.pk, order.pk]
-        )
+    key = sql("SELECT pgqueue_enqueue('tests.receipts.tasks.send', args => '[1]')")
+    sql("INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')", key, order.pk)
     run_due()
-    job.refresh_from_db()
+    job = Job.objects.get()
     assert job.status == "failed"
     assert job.errors[0]["message"].endswith("too many positional arguments")
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import DeclaredTask, Job
@@ -14,31 +13,27 @@ from django_pgqueue.testing import run_jobs, run_maintenance, travel
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import send
 from tests.support.factories import QueueFactory
-from tests.support.jobs import next_id
+from tests.support.jobs import fetch, next_id, sql
 
 pytestmark = pytest.mark.django_db
 
 
 def forget(*keys: int) -> None:
     """Delete jobs, as retention does."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_job WHERE id = ANY (%s)", [list(keys)])
-        cursor.execute("SELECT _pgqueue_note_gone(%s, %s)", [min(keys), max(keys)])
+    sql("DELETE FROM pgqueue_job WHERE id = ANY (%s)", list(keys))
+    sql("SELECT _pgqueue_note_gone(%s, %s)", min(keys), max(keys))
 
 
 def restore(order: Order, *keys: int) -> None:
     """Insert rows without triggers, as restores and replication do."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        for key in keys:
-            cursor.execute("INSERT INTO receipts_receipt VALUES (%s, 'a@b.c', %s)", [key, order.pk])
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    sql("SET LOCAL session_replication_role = replica")
+    for key in keys:
+        sql("INSERT INTO receipts_receipt VALUES (%s, 'a@b.c', %s)", key, order.pk)
+    sql("SET LOCAL session_replication_role = origin")
 
 
 def noted() -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT job_id FROM pgqueue_stray ORDER BY job_id")
-        return [key for (key,) in cursor.fetchall()]
+    return [key for (key,) in fetch("SELECT job_id FROM pgqueue_stray ORDER BY job_id")]
 
 
 def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
@@ -47,10 +42,8 @@ def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
 
 
 def sweep(limit: int) -> tuple[int, list[str] | None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT swept, problems FROM _pgqueue_sweep_payloads(%s)", [limit])
-        found: tuple[int, list[str] | None] = cursor.fetchone()
-    return found
+    [(swept, problems)] = fetch("SELECT swept, problems FROM _pgqueue_sweep_payloads(%s)", limit)
+    return swept, problems
 
 
 def left(model: Any = Receipt) -> list[int]:
@@ -100,28 +93,22 @@ def test_rows_that_others_reference_stay_and_stop_nobody(
 ) -> None:
     reminders, receipts = rows(order, 2, Reminder), rows(order, 2)
     forget(*reminders, *receipts)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE TABLE attached (receipt bigint REFERENCES receipts_receipt DEFERRABLE INITIALLY DEFERRED)"
-        )
-        cursor.execute("INSERT INTO attached VALUES (%s)", [receipts[0]])
-        swept, problems = sweep(10)
-        assert (swept, left(), left(Reminder)) == (2, receipts, [])
-        assert problems is not None
-        assert problems[0].startswith("receipts.Receipt: ")
-        assert "violates foreign key constraint" in problems[0]
-        for _ in range(2):
-            run_maintenance()
-        assert (
-            caplog.text.count("rows whose jobs are no longer kept cannot be deleted: receipts.Receipt") == 1
-        )
-        cursor.execute("DELETE FROM attached")
+    sql("CREATE TABLE attached (receipt bigint REFERENCES receipts_receipt DEFERRABLE INITIALLY DEFERRED)")
+    sql("INSERT INTO attached VALUES (%s)", receipts[0])
+    swept, problems = sweep(10)
+    assert (swept, left(), left(Reminder)) == (2, receipts, [])
+    assert problems is not None
+    assert problems[0].startswith("receipts.Receipt: ")
+    assert "violates foreign key constraint" in problems[0]
+    for _ in range(2):
+        run_maintenance()
+    assert caplog.text.count("rows whose jobs are no longer kept cannot be deleted: receipts.Receipt") == 1
+    sql("DELETE FROM attached")
     assert sweep(10) == (2, None)
 
 
 def test_a_table_that_was_dropped_is_left_out(order: Order) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE receipts_reminder")
+    sql("DROP TABLE receipts_reminder")
     forget(*rows(order, 1))
     assert sweep(10) == (1, None)
     assert send.payload is Receipt
@@ -152,8 +139,7 @@ def test_rows_that_were_restored_without_any_job_stay_and_what_is_no_stray_anymo
     for _ in range(3):
         assert sweep(2) == (0, None)
     assert left() == noted() == keys
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO pgqueue_job (id, task_path) VALUES (%s, %s)", [keys[0], send.module_path])
+    sql("INSERT INTO pgqueue_job (id, task_path) VALUES (%s, %s)", keys[0], send.module_path)
     Receipt.objects.filter(pk=keys[4]).delete()
     assert sweep(10) == (0, None)
     assert noted() == keys[1:4]

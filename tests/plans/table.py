@@ -15,17 +15,7 @@ from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from tests.support.plans import MODES, counted, nodes
 from tests.support.sessions import Connection
 
-__all__ = [
-    "JOBS",
-    "MODES",
-    "PINNED",
-    "Plan",
-    "Room",
-    "Statement",
-    "connected",
-    "count_depth",
-    "what_is_in_use",
-]
+__all__ = ["MODES"]
 
 #: The jobs of all shelves, with their indexes.
 JOBS = "pgqueue_job"

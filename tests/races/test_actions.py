@@ -172,11 +172,6 @@ def test_a_kill_in_the_middle_of_a_chunk_changes_nothing_twice(connect: Connect,
 # -- commands
 
 
-_WAITS = """
-    SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
-"""
-
-
 def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(other: Connection) -> None:
     """It waited for another attempt when its id was looked up."""
     (job,) = add(other)

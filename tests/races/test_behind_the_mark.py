@@ -74,6 +74,13 @@ def allow_a_rescan(claimer: Claimer) -> None:
     claimer.claimer._next_rescan = monotonic() + 0.05
 
 
+def only_a_rescan_finds(claimer: Claimer, job: int) -> None:
+    assert claimer.claim() == [], "it lies behind the mark"
+    assert not claimer.search(), "a search of the gaps does not look behind the mark"
+    allow_a_rescan(claimer)
+    assert until(claimer.look) == [job]
+
+
 def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(
     claimer: Claimer, connect: Connect
 ) -> None:
@@ -83,10 +90,7 @@ def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(
     raise_the_mark(claimer, quick)
     spend_the_ration(claimer)
     slow.commit()
-    assert claimer.claim() == [], "it lies behind the mark"
-    assert not claimer.search(), "a search of the gaps does not look behind the mark"
-    allow_a_rescan(claimer)
-    assert until(claimer.look) == [late]
+    only_a_rescan_finds(claimer, late)
 
 
 def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(
@@ -132,10 +136,7 @@ def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(claimer: Clai
     one.execute("UPDATE pgqueue_job_live SET priority = 50 WHERE id = %s", (waiting,))
     one.commit()
     # Its old range is empty, and in the new range it is below the mark.
-    assert claimer.claim() == []
-    assert not claimer.search()
-    allow_a_rescan(claimer)
-    assert until(claimer.look) == [waiting]
+    only_a_rescan_finds(claimer, waiting)
 
 
 def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, one: Connection) -> None:
@@ -145,10 +146,7 @@ def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claime
     spend_the_ration(claimer)
     backdate(one, later, "1 hour")
     one.commit()
-    assert claimer.claim() == []
-    assert not claimer.search()
-    allow_a_rescan(claimer)
-    assert until(claimer.look) == [later]
+    only_a_rescan_finds(claimer, later)
 
 
 @pytest.mark.promise("edit-seen")

@@ -21,7 +21,7 @@ from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, 
 from tests.support.limits import add_keyed, line, running, set_limit
 from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
 from tests.support.waiting import DEADLINE, until
-from tests.support.workers import fresh
+from tests.support.workers import fresh, recover_dead
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
@@ -141,13 +141,6 @@ def test_a_limited_queue_has_room_for_one_claim_by_sql_at_a_time(one: Connection
 # -- a worker by SQL that has been silent, beside recovery
 
 
-def recover(connection: Connection) -> tuple[int, int]:
-    """Run a round of recovery with a lease of half a second."""
-    row = connection.execute("SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)")
-    dead, jobs = row.fetchone() or (0, 0)
-    return dead, jobs
-
-
 @pytest.fixture
 def silent(other: Connection) -> int:
     """A worker whose last heartbeat is older than the lease."""
@@ -164,7 +157,7 @@ def test_a_report_or_a_claim_that_waits_for_recovery_is_refused(
     (job,) = add(other)
     claimed = sql_claim(other, silent) if has_claimed else []
     other.execute("UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() - interval '1 s'")
-    assert recover(one) == (1, len(claimed))
+    assert recover_dead(one) == (1, len(claimed))
     late = partial(finish_one, job=claimed[0]) if claimed else partial(sql_claim, worker=silent)
     with pytest.raises(psycopg.IntegrityError) as refusal:
         behind(one, other, late)
@@ -175,7 +168,7 @@ def test_a_report_or_a_claim_that_waits_for_recovery_is_refused(
 def test_a_heartbeat_that_waits_for_recovery_learns_it(
     one: Connection, other: Connection, silent: int
 ) -> None:
-    assert recover(one) == (1, 0)
+    assert recover_dead(one) == (1, 0)
     assert behind(one, other, heartbeat, silent) == (False, [], False)
 
 
@@ -185,9 +178,9 @@ def test_recovery_waits_with_a_worker_that_is_claiming(
     """It would delete the row of a worker that has just claimed a job, and nobody would find the job."""
     (job,) = add(other)
     assert [row.id for row in sql_claim(one, silent)] == [job]
-    assert recover(other) == (0, 0)
+    assert recover_dead(other) == (0, 0)
     one.commit()
-    assert recover(other) == (0, 0)
+    assert recover_dead(other) == (0, 0)
     assert heartbeat(other, silent) == (True, [], False)
 
 

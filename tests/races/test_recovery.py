@@ -13,13 +13,9 @@ from django_pgqueue.worker.sessions import Registration, requeue_strangers
 from tests.support.jobs import add, cancel, claim, finish, live, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.waiting import until
+from tests.support.workers import recover, recover_dead
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
-
-
-def recover(connection: Connection, worker: int = 1) -> int:
-    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
-    return int(value(connection, query, worker))
 
 
 def extend(connection: Connection, job: int, lease: int | None = None) -> list[int]:
@@ -34,14 +30,6 @@ def register(connection: Connection, worker: int = 1, *, beat: str = "0 s", hold
         " VALUES (%s, 'h', 1, 1, '{}', 1, '', %s, clock_timestamp() - %s::interval)",
         (worker, holds_lock, beat),
     )
-
-
-def recover_dead(connection: Connection) -> tuple[int, int]:
-    """Run a round with a heartbeat of 0.1 s and a lease of half a second."""
-    query = "SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)"
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return row[0], row[1]
 
 
 @pytest.mark.promise("completed-once")

@@ -20,7 +20,7 @@ from tests.app.tasks import noop
 from tests.support.jobs import Range, claim, finish
 from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.waiting import until
-from tests.support.workers import fresh, working
+from tests.support.workers import fresh, recover, working
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "other"]),
@@ -58,12 +58,6 @@ def receive(connection: Connection, *jobs: Job) -> dict[int, int]:
     return dict(found)
 
 
-def lose(connection: Connection, job: Job) -> None:
-    """Let the worker 1 lose the job."""
-    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[1]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
-    assert connection.execute(query).fetchone() == (1,)
-
-
 @pytest.mark.promise("relayed-once")
 def test_a_worker_that_dies_between_the_commits_has_handed_over_once(
     other: Connection, there: Connection
@@ -71,7 +65,7 @@ def test_a_worker_that_dies_between_the_commits_has_handed_over_once(
     job = enqueue(RELAYED)
     claim(other, ranges=[Range("relay")])
     receive(there, job)
-    lose(other, job)
+    assert recover(other) == 1
     run_jobs(raise_failures=False)
     assert [f"other:{key}" for key in arrived()] == [fresh(job).result]
 
@@ -81,7 +75,7 @@ def test_a_worker_that_overslept_its_lease_finds_what_the_next_one_has_handed_ov
 ) -> None:
     job = enqueue(RELAYED)
     claim(other, ranges=[Range("relay")])
-    lose(other, job)
+    assert recover(other) == 1
     run_jobs(raise_failures=False)
     (key,) = arrived()
     assert receive(there, job) == {job.pk: key}
@@ -152,9 +146,9 @@ def test_a_cancel_reaches_what_a_dead_worker_has_handed_over(
     receive(there, job)
     if asked == "while it runs":
         assert way(job) == 1
-        lose(other, job)
+        assert recover(other) == 1
     else:
-        lose(other, job)
+        assert recover(other) == 1
         assert way(job) == 1
     assert fresh(job).status == "cancelled"
     run_jobs(raise_failures=False)
@@ -166,7 +160,7 @@ def test_a_cancel_is_there_before_the_worker_that_overslept(other: Connection, t
     job = enqueue(RELAYED)
     claim(other, ranges=[Range("relay")])
     slept = fresh(job)
-    lose(other, job)
+    assert recover(other) == 1
     cancel(job)
     run_jobs()
     assert receive(there, slept) == {job.pk: None}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.jobs import Range, add, cancel, claim, edit, finish, over, retry, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind, start
+from tests.support.workers import recover
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,8 +41,7 @@ def ends(kind: str = "done", **more: Any) -> Verb:
 
 
 def recovers(connection: Connection, job: int) -> bool:
-    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[1]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
-    return bool(value(connection, query))
+    return bool(recover(connection))
 
 
 def extends(connection: Connection, job: int) -> bool:

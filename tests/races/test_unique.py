@@ -15,7 +15,7 @@ import pytest
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
 from tests.support.databases import definition
-from tests.support.jobs import add, cancel, claim, finish, live, over, retry, statuses, value
+from tests.support.jobs import add, add_in_one, cancel, claim, finish, live, over, retry, statuses, value
 from tests.support.sessions import Connect, Connection, behind, open_raw, start
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -41,17 +41,7 @@ def in_one(connection: Connection, options: dict[str, Any], args: str = "[]") ->
 
 def enqueue_many(connection: Connection, keys: list[str]) -> list[str]:
     with connection.transaction():
-        query = """
-            SELECT outcomes FROM _pgqueue_enqueue_many(
-                0, array_fill('a.b'::text, %(n)s), array_fill('[]'::jsonb, %(n)s),
-                array_fill('{}'::jsonb, %(n)s), array_fill('{}'::jsonb, %(n)s),
-                array_fill('mail'::text, %(n)s), array_fill(0, %(n)s),
-                NULL, NULL, NULL, NULL, NULL, NULL, NULL, %(options)s::jsonb[])
-        """
-        options = [json.dumps({"unique_key": key}) for key in keys]
-        row = connection.execute(query, {"n": [len(keys)], "options": options}).fetchone()
-        assert row is not None
-        return list(row[0])
+        return add_in_one(connection, [{"unique_key": key} for key in keys], returned="outcomes")
 
 
 Patient = Callable[[str], AbstractContextManager[Connection]]

@@ -15,9 +15,16 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from tests.support.databases import roles
-from tests.support.sessions import Connection, open_raw
+from tests.support.sessions import Connection, open_raw, parameters_of
 
 PASSWORD = "for-tests"
+#: Two calls as Python sends them, with options for each and a context for all.
+MANY = """
+    SELECT ids FROM _pgqueue_enqueue_many(
+        1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
+        ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
+        '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
+"""
 
 
 class Roles:
@@ -72,12 +79,8 @@ def login(transactional_db: None) -> Iterator[Login]:
     with ExitStack() as stack:
 
         def as_role(role: str) -> Connection:
-            parameters = dict(connections["default"].get_connection_params())
-            for name in ("cursor_factory", "context", "autocommit"):
-                parameters.pop(name, None)
-            connection = psycopg.connect(
-                **{**parameters, "user": role, "password": PASSWORD}, autocommit=True
-            )
+            given = {**parameters_of(), "user": role, "password": PASSWORD}
+            connection = psycopg.connect(**given, autocommit=True)
             stack.callback(connection.close)
             return connection
 
@@ -91,16 +94,10 @@ _FUNCTIONS = """
     FROM pg_proc WHERE proname ~ '^_?pgqueue_' AND prorettype <> 'trigger'::regtype ORDER BY proname
 """
 _BY_TYPE = {
-    "integer": "1",
-    "smallint": "1",
-    "text": "'live'",
-    "jsonb": "'{}'",
-    "boolean": "true",
-    "double precision": "1",
-    "interval": "'1 s'",
-    "timestamp with time zone": "clock_timestamp()",
+    "integer": "1", "smallint": "1", "text": "'live'", "jsonb": "'{}'", "boolean": "true",
+    "double precision": "1", "interval": "'1 s'", "timestamp with time zone": "clock_timestamp()",
     "regclass": "'pgqueue_limit'",
-}
+}  # fmt: skip
 _BY_NAME = {
     "task_path": "'a.b'", "args": "'[]'", "outcome": "'done'", "how": "'stop'", "kind": "'queue'",
     "on_full": "'wait'", "error": "'{}'", "errors": "'[]'", "logs": "'[]'", "unknown": "NULL",

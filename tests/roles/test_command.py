@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
+from tests.management.test_subcommands import run
 from tests.support.databases import alias, definition, fresh_database, in_schema, migrate, roles
 from tests.support.jobs import value
 from tests.support.sessions import Connection, open_raw
@@ -41,11 +42,7 @@ RIGHTS = """
 """
 
 
-def command(*arguments: str) -> str:
-    """Run the command, and return what it prints."""
-    out = StringIO()
-    call_command("pgqueue", "roles", *arguments, stdout=out)
-    return out.getvalue()
+command = partial(run, "roles")
 
 
 def test_what_it_prints_is_what_it_does_and_it_can_be_repeated(one: Connection) -> None:
@@ -54,10 +51,10 @@ def test_what_it_prints_is_what_it_does_and_it_can_be_repeated(one: Connection) 
         names = ["--enqueuer", enqueuer, "--worker", worker]
         # The first time leaves owners' rights in the catalogs that were implied before.
         command("--apply", *names)
-        assert command("--apply", "--drop", *names) == f"Took the rights of {enqueuer} and {worker}.\n"
+        assert command("--apply", "--drop", *names) == f"Took the rights of {enqueuer} and {worker}."
         before = value(owner, RIGHTS)
         assert value(owner, "SELECT count(*) FROM pg_roles WHERE rolname IN (%s, %s)", enqueuer, worker) == 0
-        assert command("--apply", *names) == f"Gave rights to {enqueuer} and {worker}.\n"
+        assert command("--apply", *names) == f"Gave rights to {enqueuer} and {worker}."
         applied = value(owner, RIGHTS)
         assert applied != before
         command("--apply", *names)

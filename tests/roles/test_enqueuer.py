@@ -14,14 +14,14 @@ from django_pgqueue import enqueue, retry
 from django_pgqueue.maintenance.rounds import tell_retention
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.roles import CALLED
-from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks as tasks
 from tests.support.databases import alias
 from tests.support.jobs import value
 from tests.support.sessions import Connect
 from tests.support.workers import run_due
 
-from .conftest import PASSWORD, Login, Roles, outcomes
+from .conftest import MANY, PASSWORD, Login, Roles, outcomes
 
 ECHO = "tests.app.worker_tasks.add"
 SECRET = "4111111111111111"
@@ -94,13 +94,7 @@ def test_a_result_is_for_the_role_that_has_enqueued(
 def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login) -> None:
     """Python enqueues many with one context for all; a caller may pass there what it likes."""
     web = login(installed.web)
-    many = """
-        SELECT ids FROM _pgqueue_enqueue_many(
-            1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
-            ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
-            '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
-    """
-    ids = value(web, many, None, None) + value(web, many, [None, '{"group_key": "g"}'], '{"user": 5}')
+    ids = value(web, MANY, None, None) + value(web, MANY, [None, '{"group_key": "g"}'], '{"user": 5}')
     assert {json.dumps(job.context) for job in Job.objects.filter(pk__in=ids[:2])} == {
         json.dumps({"role": installed.web})
     }
@@ -108,7 +102,7 @@ def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login)
         assert job.context == {"user": 5, "role": installed.web}
     for context in ('{"role": "postgres"}', '{"vars": 5}'):
         with pytest.raises(psycopg.errors.InvalidParameterValue):
-            web.execute(many, (None, context))
+            web.execute(MANY, (None, context))
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (f'{{"context": {context}}}',))
 
@@ -271,7 +265,9 @@ def contents() -> Any:
 LARGE = "x" * 2_000_000
 
 
-def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Login, connect: Connect) -> None:
+def test_the_server_decides_how_large_a_job_may_be(
+    installed: Roles, login: Login, connect: Connect, session: Session
+) -> None:
     """Not the limit that the caller passes, by whatever function."""
     web, owner = login(installed.web), connect(autocommit=True)
     ask = "SELECT pgqueue_enqueue('a.b', jsonb_build_array(%s::text), options => %s)"
@@ -281,7 +277,6 @@ def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Logi
             1, ARRAY['a.b'], ARRAY[jsonb_build_array(%s::text)], '{"{}"}', '{"{}"}', ARRAY['default'],
             ARRAY[0], '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', NULL, NULL, NULL)
     """
-    session = connect_session("default")
     tell_retention(session)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="but the limit is 1048576"):
         web.execute(ask, (LARGE, options))
@@ -294,7 +289,6 @@ def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Logi
     broken = "SELECT pgqueue_enqueue(%s, jsonb_build_array(%s::text), max_attempts => 1, options => %s)"
     job = value(web, broken, "tests.app.worker_tasks.raise_base", LARGE, options)
     tell_retention(session)  # as before
-    session.close()
     run_due()
     assert Job.objects.get(pk=job).status == "failed"
     assert retry(job) == 1, "it was accepted once"

@@ -14,7 +14,7 @@ from django_pgqueue import cancel, enqueue
 from django_pgqueue.maintenance.rounds import tell_foreign_locks
 from django_pgqueue.monitoring.health import full_health, health
 from django_pgqueue.monitoring.queues import foreign_locks
-from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks as tasks
 from tests.app.limit_tasks import ship
 from tests.support.databases import roles
@@ -160,7 +160,7 @@ def test_who_may_only_read_has_no_duty(connect: Connect) -> None:
 
 @pytest.mark.parametrize("kind", ["limit", "room", "worker", "none of ours"])
 def test_a_lock_that_a_stranger_holds_is_named(
-    stranger: Connection, connect: Connect, caplog: pytest.LogCaptureFixture, kind: str
+    stranger: Connection, connect: Connect, session: Session, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """By health and the log. A worker's own locks, and those of other applications, are not."""
     owner = connect(autocommit=True)
@@ -173,10 +173,8 @@ def test_a_lock_that_a_stranger_holds_is_named(
     stranger.execute(
         "SELECT pg_advisory_lock(%s)", (value(owner, "SELECT _pgqueue_lock_key(%s, %s)", kind, name),)
     )
-    session = connect_session("default")
     tell_foreign_locks(session)
     tell_foreign_locks(session)
-    session.close()
     said = f"(process {stranger.info.backend_pid}) holds a lock of the queue without a right to it"
     if kind == "none of ours":
         assert foreign_locks("default") == []

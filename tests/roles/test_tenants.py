@@ -26,7 +26,7 @@ from tests.support.jobs import claim, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import run_due
 
-from .conftest import PASSWORD, Login, Roles
+from .conftest import MANY, PASSWORD, Login, Roles
 
 LEAVES = [
     "pgqueue_job",
@@ -126,18 +126,12 @@ def test_functions_do_not_lead_around(web: Connection, call: str) -> None:
 def test_it_enqueues_for_its_tenant(web: Connection, separated: Roles) -> None:
     job = Job.objects.get(pk=value(web, "SELECT pgqueue_enqueue('a.b')"))
     assert (job.tenant, job.context) == ("acme", {"role": separated.web, "tenant": "acme"})
-    many = """
-        SELECT ids FROM _pgqueue_enqueue_many(
-            1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
-            ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
-            '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
-    """
     for options, context in ((None, None), ([None, '{"unique_key": "k"}'], '{"user": 5}')):
-        ids = value(web, many, options, context)
+        ids = value(web, MANY, options, context)
         assert {job.tenant for job in Job.objects.filter(pk__in=ids)} == {"acme"}
     assert Job.objects.get(pk=ids[1]).unique_key == "acme:k"
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        web.execute(many, ([None, '{"tenant": "bolt"}'], None))
+        web.execute(MANY, ([None, '{"tenant": "bolt"}'], None))
 
 
 def test_python_enqueues_with_such_a_role(separated: Roles) -> None:
@@ -231,13 +225,9 @@ def test_no_error_names_the_key_of_another(web: Connection, connect: Connect, se
 
 def test_an_error_of_a_bulk_names_no_other_context(web: Connection) -> None:
     """Python's context of all jobs is taken as it is, but SQL can pass any."""
-    many = """
-        SELECT _pgqueue_enqueue_many(1, ARRAY['a.b'], '{"[]"}', '{"{}"}', '{"{}"}', ARRAY['default'],
-            ARRAY[0], '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', NULL, NULL, %s::jsonb)
-    """
     for context in ('{"role": "postgres"}', '{"tenant": 5}', "[]"):
         with pytest.raises((psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege)):
-            web.execute(many, (context,))
+            web.execute(MANY, (None, context))
     assert not Job.objects.exists()
 
 

@@ -22,20 +22,12 @@ from babel.messages.pofile import read_po, write_po
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LANGUAGES", "catalog", "compiled", "extracted", "folder", "strings"]
-
 PACKAGE = Path(__file__).resolve().parents[2] / "django_pgqueue"
 LANGUAGES = ("de", "es", "fr", "ja")
 KEYWORDS = {
-    "_": None,
-    "gettext": None,
-    "gettext_lazy": None,
-    "gettext_noop": None,
-    "ngettext": (1, 2),
-    "ngettext_lazy": (1, 2),
-    "pgettext": ((1, "c"), 2),
-    "pgettext_lazy": ((1, "c"), 2),
-    "plural": (1, 2),  # of the admin
+    **dict.fromkeys(("_", "gettext", "gettext_lazy", "gettext_noop")),
+    **dict.fromkeys(("ngettext", "ngettext_lazy", "plural"), (1, 2)),  # the last one is of the admin
+    **dict.fromkeys(("pgettext", "pgettext_lazy"), ((1, "c"), 2)),
 }
 
 

@@ -29,21 +29,6 @@ from django_pgqueue.operations import SQL_FOLDER, RunSQLFile, read_sql
 from .everything_pooled import skip_what_is_set_for_a_session
 from .sessions import open_raw
 
-__all__ = [
-    "alias",
-    "any_alias",
-    "database_settings",
-    "definition",
-    "fresh_database",
-    "in_schema",
-    "migrate",
-    "on_tables_in_use",
-    "operations",
-    "roles",
-    "sharded",
-    "sql_files",
-]
-
 
 @contextmanager
 def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:

@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 
 from django.utils.module_loading import import_string
 
-__all__ = ["AUTODOC", "updated"]
-
 AUTODOC = re.compile(
     r"^<!-- autodoc\n(?P<directives>(?:.*\n)*?)-->\n(?:.*\n)*?<!-- end autodoc -->$", re.MULTILINE
 )

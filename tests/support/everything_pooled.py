@@ -24,13 +24,6 @@ from .sessions import DIRECT, Connection, open_raw
 if TYPE_CHECKING:
     from .poolers import Pooler
 
-__all__ = [
-    "NEEDS_A_SESSION",
-    "leftovers_found",
-    "skip_what_is_set_for_a_session",
-    "skip_what_needs_a_session",
-]
-
 NEEDS_A_SESSION: dict[str, list[str]] = {
     "no test of the queue: it needs no database, or a server of its own": [
         "tests/benchmarks/",

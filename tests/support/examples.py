@@ -29,8 +29,6 @@ import django
 
 from tests.support import docstrings
 
-__all__ = ["BLOCK", "EXAMPLES", "PAGES", "Page", "Source"]
-
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"

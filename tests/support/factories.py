@@ -10,18 +10,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.testing import factories
 from django_pgqueue.testing.factories import ERROR, BatchFactory, QueueFactory, WorkerFactory
 
-__all__ = [
-    "ERROR",
-    "BatchFactory",
-    "JobFactory",
-    "JobStatFactory",
-    "QueueFactory",
-    "ScheduleFactory",
-    "WorkerFactory",
-    "ago",
-    "claimed",
-    "spread",
-]
+__all__ = ["ERROR", "BatchFactory", "QueueFactory", "WorkerFactory"]
 
 
 class JobFactory(factories.JobFactory):

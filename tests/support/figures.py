@@ -13,8 +13,6 @@ from django_pgqueue.worker.producer.reporter import STAT_SQL
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["classes", "count", "counted", "failure", "fold", "forget", "note", "roll_up"]
-
 
 def classes(**counts: int) -> list[int]:
     """Return a histogram: ``classes(c3=2)`` has two jobs in the fourth class."""

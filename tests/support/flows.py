@@ -8,21 +8,6 @@ from typing import Any
 from .jobs import add, value
 from .sessions import Connection
 
-__all__ = [
-    "after",
-    "attach",
-    "batch_call",
-    "close",
-    "counts",
-    "edges",
-    "maintenance",
-    "members",
-    "open_batch",
-    "outcome",
-    "reason",
-    "status",
-]  # fmt: skip
-
 
 def after(connection: Connection, parents: list[int], if_failed: str | None = None, **options: Any) -> int:
     """Enqueue a job after others. `options` are those of the enqueue."""

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["ForeignJob", "finish_one", "heartbeat", "register", "sql_claim", "unregister"]
-
 
 class ForeignJob(NamedTuple):
     """A row of ``pgqueue_claim``."""

@@ -31,8 +31,6 @@ from subprocess import TimeoutExpired
 from threading import Lock
 from typing import Any, NoReturn
 
-__all__ = ["Forked", "fork_command"]
-
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.support.preloaded"])
 

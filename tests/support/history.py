@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from .jobs import rotate
 from .sessions import Connection
 
-__all__ = ["DAY", "World", "fresh_ring"]
-
 DAY = 24.0  # hours
 
 

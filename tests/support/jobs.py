@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,27 +13,6 @@ from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
 from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 
 from .sessions import Connection
-
-__all__ = [
-    "LONG_AGO",
-    "add",
-    "cancel",
-    "claim",
-    "claim_and_ask",
-    "claim_and_tell",
-    "claim_groups",
-    "edit",
-    "finish",
-    "live",
-    "next_id",
-    "over",
-    "retry",
-    "rotate",
-    "running",
-    "sql",
-    "statuses",
-    "value",
-]
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -52,12 +32,16 @@ def value(connection: Connection, query: str, *parameters: Any) -> Any:
     return None if row is None else row[0]
 
 
-def sql(query: str, *parameters: Any) -> Any:
-    """The same on the connection of Django, for any statement."""
+def fetch(query: str, *parameters: Any) -> list[Any]:
+    """Execute any statement on the connection of Django. Return its rows."""
     with django.cursor() as cursor:
         cursor.execute(query, parameters or None)
-        row = cursor.fetchone() if cursor.description else None
-    return row and row[0]
+        return cursor.fetchall() if cursor.description else []
+
+
+def sql(query: str, *parameters: Any) -> Any:
+    """The same, and return the first column of the first row."""
+    return next((row[0] for row in fetch(query, *parameters)), None)
 
 
 def next_id() -> int:
@@ -73,17 +57,31 @@ def add(connection: Connection, count: int = 1, **options: Any) -> list[int]:
     return [row[0] for row in connection.execute(query, given).fetchall()]
 
 
-def claim(
+def add_in_one(
     connection: Connection,
-    limit: int = 100,
-    *,
-    worker: int = 1,
-    lease: int = 1,
-    ranges: Sequence[Range] = (Range(),),
-    statement: str = "",
-) -> list[Claimed]:
-    """Claim as a worker does. Return the rows, ordered by id."""
-    return claim_and_ask(connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement)[0]
+    options: Sequence[Mapping[str, Any]],
+    batch: int | None = None,
+    path: str = "a.b",
+    returned: str = "ids",
+) -> list[Any]:
+    """Enqueue one job for each of the options in one statement. Return the ids, or the outcomes."""
+    filled = {"task_paths": f"'{path}'::text", "args": "'[]'::jsonb", "kwargs": "'{}'::jsonb",
+              "metadata": "'{}'::jsonb", "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
+    given = ", ".join(
+        f"p_{name} => array_fill({each}, ARRAY[{len(options)}])" for name, each in filled.items()
+    )
+    query = (
+        f"SELECT {returned} FROM _pgqueue_enqueue_many(0, {given}, p_run_after => NULL, p_delays => NULL,"
+        " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL,"
+        " p_max_bytes => NULL, p_options => %s::jsonb[], p_batch => %s)"
+    )
+    texts = [json.dumps(each) if each else None for each in options]
+    return list(value(connection, query, texts if any(texts) else None, batch))
+
+
+def claim(connection: Connection, limit: int = 100, **how: Any) -> list[Claimed]:
+    """Claim as a worker does. Return the rows, ordered by id. `how` is as in ``claim_and_tell()``."""
+    return claim_and_ask(connection, limit, **how)[0]
 
 
 def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:
@@ -95,20 +93,10 @@ def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: i
 
 
 def claim_and_ask(
-    connection: Connection,
-    limit: int = 100,
-    *,
-    worker: int = 1,
-    lease: int = 1,
-    ranges: Sequence[Range] = (Range(),),
-    statement: str = "",
-    limits: Mapping[str, int] | None = None,
+    connection: Connection, limit: int = 100, **how: Any
 ) -> tuple[list[Claimed], tuple[int, int]]:
-    """Like ``claim()``, and return how many jobs the gate has moved and left behind. `limits` are those of
-    queues."""
-    rows, refusals, *_ = claim_and_tell(
-        connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement, limits=limits
-    )
+    """Like ``claim()``, and return how many jobs the gate has moved and left behind."""
+    rows, refusals, *_ = claim_and_tell(connection, limit, **how)
     return sorted(rows), (refusals.moved, refusals.left_behind)
 
 
@@ -122,15 +110,21 @@ def claim_and_tell(
     statement: str = "",
     limits: Mapping[str, int] | None = None,
     first: Sequence[int] = (),
+    quotas: Mapping[str | None, int] | None = None,
 ) -> Answer:
-    """Like ``claim()``, and return all that it tells. `first` are the jobs to take before others."""
+    """Claim, and return all that the claim tells.
+
+    `limits` are those of queues, `first` are the jobs to take before others, and `quotas` say how many jobs
+    of each group to take, with a range for each; None are the jobs without a group.
+    """
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     cursor = connection.execute(
-        statement or claim_sql(limited=limits is not None),
+        statement or claim_sql(limited=limits is not None, grouped=quotas is not None),
         {
             "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
             "worker": worker, "lease": lease, "first": list(first), "limited_queues": list(limits or ()),
-            "limits": list((limits or {}).values()),
+            "limits": list((limits or {}).values()), "groups": list(quotas or ()),
+            "quotas": list((quotas or {}).values()),
         },
     )  # fmt: skip
     return split_answer(cursor.fetchall())
@@ -140,23 +134,12 @@ def claim_groups(
     connection: Connection,
     quotas: Mapping[str | None, int],
     limit: int = 100,
-    *,
-    lease: int = 1,
     queue: str = "default",
-    limits: Mapping[str, int] | None = None,
+    **how: Any,
 ) -> list[Claimed]:
-    """Claim from groups of one queue. `quotas`: how many jobs of each; None are the jobs without a group."""
-    count = len(quotas)
-    cursor = connection.execute(
-        claim_sql(limited=limits is not None, grouped=True),
-        {
-            "queues": [queue] * count, "priorities": [0] * count, "marks": [LONG_AGO] * count,
-            "mark_ids": [0] * count, "groups": list(quotas), "quotas": list(quotas.values()), "limit": limit,
-            "worker": 1, "lease": lease, "first": [], "limited_queues": list(limits or ()),
-            "limits": list((limits or {}).values()),
-        },
-    )  # fmt: skip
-    return split_answer(cursor.fetchall()).rows
+    """Claim from groups of one queue."""
+    ranges = [Range(queue)] * len(quotas)
+    return claim_and_tell(connection, limit, ranges=ranges, quotas=quotas, **how).rows
 
 
 def finish(

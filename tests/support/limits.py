@@ -8,24 +8,8 @@ from typing import Any
 
 from django_pgqueue.jobs.limits import target_of
 
-from .jobs import value
+from .jobs import add_in_one, value
 from .sessions import Connection
-
-__all__ = [
-    "add_keyed",
-    "add_many",
-    "line",
-    "most_in_window",
-    "move_state",
-    "release",
-    "repair",
-    "running",
-    "set_limit",
-    "set_rate",
-    "starts_of",
-    "state_ahead",
-    "wait_of",
-]
 
 
 def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options: Any) -> list[int]:
@@ -43,19 +27,8 @@ def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options:
 
 def add_many(connection: Connection, *keys: str | None) -> list[int]:
     """Enqueue jobs with these keys in one statement."""
-    count = len(keys)
-    options = [None if key is None else json.dumps({"limit_key": key}) for key in keys]
-    nothing = [None] * count
-    ids: list[int] = value(
-        connection,
-        "SELECT ids FROM _pgqueue_enqueue_many(0, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
-        " %s::text[], %s::integer[], %s::timestamptz[], %s::float8[], %s::float8[], %s::integer[],"
-        " %s::integer[],"
-        " %s::text[], NULL, %s::jsonb[])",
-        ["tests.app.tasks.noop"] * count, ["[]"] * count, ["{}"] * count, ["{}"] * count, ["default"] * count,
-        [0] * count, nothing, nothing, nothing, [1] * count, nothing, ["rerun"] * count, options,
-    )  # fmt: skip
-    return ids
+    options = [{} if key is None else {"limit_key": key} for key in keys]
+    return add_in_one(connection, options, path="tests.app.tasks.noop")
 
 
 def set_limit(connection: Connection, name: str, concurrency: int | None, on_full: str | None = None) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["LoggersKept", "loggers_restored"]
-
 State = tuple[int, bool, bool, list[logging.Handler]]
 
 

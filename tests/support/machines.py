@@ -24,21 +24,6 @@ from pathlib import Path
 
 from .waiting import until
 
-__all__ = [
-    "Clock",
-    "FarPlace",
-    "MemoryGroup",
-    "SmallDisk",
-    "enter",
-    "far_place",
-    "lacks_faketime",
-    "lacks_far_place",
-    "lacks_memory_group",
-    "lacks_small_disks",
-    "memory_group",
-    "small_disk",
-]
-
 
 class FarPlace:
     """A network namespace that is connected with this machine, which has the address `here` for it."""

@@ -15,8 +15,6 @@ import psycopg
 from .jobs import Range
 from .sessions import Connection
 
-__all__ = ["Reads", "buffers", "claim_parameters", "counted", "fill", "nodes", "plan", "reads"]
-
 MODES = ("force_custom_plan", "force_generic_plan")
 
 LIVE, HISTORY = "pgqueue_job_live", ("pgqueue_job_past", "pgqueue_job_kept")

@@ -22,10 +22,8 @@ import psycopg
 import pytest
 from django.db import connections
 
-from .sessions import DIRECT, Connection
+from .sessions import DIRECT, Connection, parameters_of
 from .workers import until
-
-__all__ = ["MANY", "Pooler", "between", "lacks_pgbouncer", "pgbouncer"]
 
 CONFIG = """
 [databases]
@@ -87,11 +85,8 @@ class Pooler:
 
     def connect(self) -> Connection:
         """Open a separate connection through the pooler."""
-        parameters = connections["default"].get_connection_params()
-        for name in ("cursor_factory", "context"):
-            parameters.pop(name, None)
         address = {"host": "127.0.0.1", "port": self.port, "prepare_threshold": None}
-        return psycopg.connect(**{**parameters, **address, "autocommit": True})
+        return psycopg.connect(**{**parameters_of(), **address}, autocommit=True)
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["DOCS", "PAGE", "Holder", "Promise", "holders", "page", "plain", "promises", "sections"]
-
 TESTS = Path(__file__).resolve().parents[1]
 DOCS = TESTS.parent / "docs"
 PAGE = DOCS / "contributing" / "promises.md"

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
 
-__all__ = ["Proxy", "proxy"]
-
 CHUNK = 65536
 STARTED = 100
 """Bytes, after which a client has said its name. It asks for encryption before that."""

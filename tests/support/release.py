@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["ADDRESSES", "heading", "main", "previous", "problems", "version"]
-
 ROOT = Path(__file__).resolve().parents[2]
 #: The addresses in ``[project.urls]`` of ``pyproject.toml``, which stand nowhere else. The last one is where
 #: vulnerabilities are reported: a page, or ``mailto:``.

@@ -13,24 +13,7 @@ from django_pgqueue.schedules.fire import fire_due
 from .factories import ScheduleFactory, ago
 from .sessions import Connection
 
-__all__ = [
-    "FAR",
-    "NONE",
-    "PAST",
-    "SHORT",
-    "ago",
-    "create",
-    "declare",
-    "end",
-    "fire",
-    "jobs_of",
-    "minute",
-    "outcomes",
-    "overdue",
-    "rows_of",
-    "run",
-    "runs_of",
-]
+__all__ = ["ago"]
 
 
 def minute() -> datetime:

@@ -35,18 +35,6 @@ from .databases import alias
 from .sessions import Connection
 from .workers import until
 
-__all__ = [
-    "OwnServer",
-    "Pair",
-    "Server",
-    "copied_clusters",
-    "copy_data",
-    "kept_cluster",
-    "own_server",
-    "primary_and_standby",
-    "remove_cluster",
-]
-
 FOLDER = "TEST_CLUSTER"
 
 

@@ -23,21 +23,6 @@ from django_pgqueue.postgres.session import connect as connect_session
 
 from .waiting import DEADLINE, until
 
-__all__ = [
-    "Background",
-    "Connect",
-    "Connection",
-    "Sessions",
-    "behind",
-    "connect",
-    "one",
-    "session",
-    "sessions",
-    "settled_server",
-    "start",
-    "who_waits_for",
-]
-
 #: If a statement waits for a lock that it should not wait for, its test fails instead of hanging.
 LOCK_TIMEOUT = "15s"
 
@@ -157,14 +142,18 @@ def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) ->
         until(lambda: connection.execute(is_settled).fetchone() == (True,), what="a settled server")
 
 
+def parameters_of(alias: str = "default") -> dict[str, Any]:
+    """Return Django's parameters for psycopg, without what makes a connection one of Django."""
+    found = connections[alias].get_connection_params()
+    return {name: found[name] for name in found if name not in ("cursor_factory", "context", "autocommit")}
+
+
 def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:
     """Open a psycopg connection with Django's parameters, but without its adapters and time zone.
 
     It never goes through a pooler: it holds locks, and tells its process from others.
     """
-    parameters = {**connections[alias].get_connection_params(), **DIRECT}
-    for name in ("cursor_factory", "context", "autocommit"):
-        parameters.pop(name, None)
+    parameters = {**parameters_of(alias), **DIRECT}
     parameters["options"] = (
         f"{parameters.get('options', '')} -c lock_timeout={LOCK_TIMEOUT} {options}".strip()
     )

@@ -9,8 +9,6 @@ from rich.console import Console
 
 from django_pgqueue.management.subcommands.top import View, look, picture
 
-__all__ = ["draw"]
-
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-__all__ = ["DEADLINE", "run", "until"]
-
 DEADLINE = 20.0  # seconds
 
 T = TypeVar("T")

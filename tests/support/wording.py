@@ -7,7 +7,7 @@ this folder afresh, and the reviewer reads the difference. What changes from run
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html.parser import HTMLParser
 from typing import Any, ClassVar
 
@@ -16,8 +16,6 @@ import pytest
 from django.core.checks import CheckMessage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.amber import AmberSnapshotExtension
-
-__all__ = ["text_of"]
 
 #: What is another in each run, and what stands for it.
 PASSING = (
@@ -128,6 +126,16 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.depth and not self.unseen:
             self.parts.append(data.replace("\n", " "))
+
+
+def refusals(error: type[Exception], *calls: Callable[[], object]) -> str:
+    """Return what each of the calls says when it is refused, in a line for each."""
+    said = []
+    for call in calls:
+        with pytest.raises(error) as caught:
+            call()
+        said.append(re.sub(r" at 0x\w+", "", str(caught.value)))
+    return "\n".join(said)
 
 
 def text_of(messages: Iterable[CheckMessage]) -> str:

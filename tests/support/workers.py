@@ -1,4 +1,5 @@
-"""Workers for tests: one that runs all jobs that are due and then ends, and one that runs during a block.
+"""Workers for tests: one that runs all jobs that are due and then ends, one that runs during a block, and the
+recovery of those that died.
 
 They run in this process with real connections and threads, so the jobs must be committed (transactional
 tests). What happens to a job, whichever thread runs it, is tested without (``run_here``), in milliseconds.
@@ -20,22 +21,11 @@ from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
 from django_pgqueue.worker.process import build_producer
 from django_pgqueue.worker.producer.producer import Producer
 
+from .jobs import value
+from .sessions import Connection
 from .waiting import DEADLINE, until
 
-__all__ = [
-    "DEADLINE",
-    "RunningWorker",
-    "backend_of",
-    "done",
-    "fresh",
-    "make_producer",
-    "over",
-    "ran",
-    "run_due",
-    "run_here",
-    "until",
-    "working",
-]
+__all__ = ["DEADLINE", "until"]
 
 
 def fresh(job: Any) -> Job:
@@ -134,3 +124,16 @@ def backend_of(producer: Producer) -> int | None:
     if session is None or session.connection.closed:
         return None
     return session.connection.info.backend_pid
+
+
+def recover(connection: Connection, worker: int = 1) -> int:
+    """Give back the jobs of a worker that has died. Return how many there were."""
+    query = "SELECT jobs FROM _pgqueue_recover(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
+    return int(value(connection, query, worker))
+
+
+def recover_dead(connection: Connection) -> tuple[int, int]:
+    """Run a round of recovery with a heartbeat of 0.1 s and a lease of 0.5 s. Return workers and jobs."""
+    query = "SELECT dead, jobs FROM _pgqueue_recover_dead(0.1, 0.5, 3, 100, 20)"
+    dead, jobs = connection.execute(query).fetchone() or (0, 0)
+    return dead, jobs
