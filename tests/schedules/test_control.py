@@ -47,14 +47,6 @@ def test_a_pause_is_not_caught_up(one: Connection) -> None:
     assert timedelta(0) < row.next_run_at - datetime.now(UTC) <= timedelta(minutes=1)
 
 
-def test_a_change_during_a_pause_fires_nothing(one: Connection) -> None:
-    schedule = overdue(ago(hours=1))
-    schedule.pause()
-    Schedule.objects.update(cron="*/2 * * * *")
-    assert fire(one) == 0
-    assert Schedule.objects.get().next_run_at is None
-
-
 def test_run_now(one: Connection) -> None:
     schedule = overdue(
         ago(hours=-1), task_path="tests.app.tasks.mail", args=[1], jitter=timedelta(seconds=50)
@@ -255,20 +247,12 @@ def test_a_call_is_python() -> None:
     assert words.call(Schedule(task_path="shop.tasks.report", args={}, kwargs=[])) == "shop.tasks.report()"
 
 
-def test_the_states_and_the_reasons() -> None:
+def test_notes_that_no_page_of_the_admin_has_on_record() -> None:
     now = timezone.now()
-    paused = Schedule(paused_at=now, pause_author="anna", pause_reason="the bank is closed")
-    gone = Schedule(paused_at=now, retired_at=now, source="settings", declared_by="shop.settings")
-    assert (words.state(Schedule())[0], words.state_note(Schedule())) == ("active", "")
-    assert (words.state(paused)[0], words.state_note(paused)) == ("paused", "by anna: the bank is closed")
-    assert words.state_note(Schedule(paused_at=now)) == ""
+    assert words.state_note(Schedule()) == words.state_note(Schedule(paused_at=now)) == ""
     assert words.state_note(Schedule(paused_at=now, pause_reason="why not")) == "why not"
-    assert (words.state(gone)[0], words.state_note(gone)) == (
-        "retired",
-        "The settings no longer declare it.",
-    )
-    assert words.origin(gone) == "settings (shop.settings)"
-    assert words.origin(Schedule()) == "admin"
+    gone = Schedule(paused_at=now, retired_at=now, source="settings", declared_by="shop.settings")
+    assert (words.state(gone)[0], words.origin(gone)) == ("retired", "settings (shop.settings)")
 
 
 def test_of_cron_and_interval_only_the_one_that_is_there_counts_as_overridden() -> None:

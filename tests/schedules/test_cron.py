@@ -16,16 +16,7 @@ import pytest
 from django_pgqueue.explanation import schedules as words
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import cron as cron_module
-from django_pgqueue.schedules.cron import (
-    EPOCH,
-    Timing,
-    expand,
-    latest_runs,
-    next_run,
-    next_runs,
-    timing_of,
-    zone,
-)
+from django_pgqueue.schedules.cron import Timing, latest_runs, next_run, next_runs, timing_of, zone
 
 PARIS, SYDNEY = "Europe/Paris", "Australia/Sydney"
 
@@ -94,7 +85,7 @@ def test_intervals_are_anchored(every: timedelta) -> None:
     for late in (timedelta(0), every / 3, every - timedelta(microseconds=1)):
         following = next_run(timing, run + late)
         assert following - run == every
-        assert (following - EPOCH) % every == timedelta(0)
+        assert (following - cron_module.EPOCH) % every == timedelta(0)
         run = following
 
 
@@ -112,7 +103,7 @@ def test_nicknames() -> None:
     new_year = utc("01-02", "00:00")
     for name in cron_module._NICKNAMES:
         assert next_run(timing_of(name.upper(), None), new_year) == next_run(
-            timing_of(expand(name), None), new_year
+            timing_of(cron_module.expand(name), None), new_year
         )
 
 
