@@ -11,26 +11,14 @@ from django.db import connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import (
-    Batch,
-    BatchCounts,
-    BatchFinished,
-    JobExists,
-    ParentGone,
-    Unique,
-    achain,
-    aenqueue,
-    chain,
-    current_job,
-    enqueue,
-    enqueue_many,
-    task,
-)
+from django_pgqueue import Batch, Unique, achain, aenqueue, chain, current_job, enqueue, enqueue_many, task
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue.exceptions import BatchFinished, JobExists, ParentGone
 from django_pgqueue.jobs.enqueue import CHUNK
-from django_pgqueue.models import Job, JobBatch
+from django_pgqueue.models import BatchCounts, Job, JobBatch
 from django_pgqueue.testing import run_jobs
 from tests.app.worker_tasks import add
+from tests.support.jobs import sql
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
@@ -102,8 +90,7 @@ def test_a_parent_that_is_gone_is_named() -> None:
     one, two = enqueue(add, 1, 1), enqueue(add, 2, 2)
     last = enqueue(collect.using(after=[one, two]))
     run_jobs(limit=2)
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [one.pk])
+    sql("DELETE FROM pgqueue_job WHERE id = %s", one.pk)
     run()
     assert fresh(last).errors[-1]["message"].startswith(f"Job {one.pk} is no longer kept")
     with (
@@ -164,9 +151,6 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
     wrong: Any = add
     with pytest.raises(TypeError, match=r"Batch\.add\(\) takes calls such as task\.bind\(1\), not Task"):
         batch.add([wrong])
-    wrong = add.bind(1, 1)
-    with pytest.raises(TypeError, match="Put the call into a list"):
-        batch.add(wrong)
 
 
 def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
@@ -220,8 +204,8 @@ def test_many_members_go_in_chunks_and_mix_tasks() -> None:
     assert len(set(ids)) == CHUNK + 3
     assert batch.counts().added == CHUNK + 3
     chunks = [query["sql"] for query in queries if "pgqueue_enqueue_many" in query["sql"]]
-    assert [sql.rstrip(")").endswith(f"{batch.id}::bigint") for sql in chunks] == [True, True]
-    assert not any('"batch"' in sql for sql in chunks)
+    assert [each.rstrip(")").endswith(f"{batch.id}::bigint") for each in chunks] == [True, True]
+    assert not any('"batch"' in each for each in chunks)
 
 
 def test_calls_of_several_batches_in_one_statement() -> None:
@@ -259,10 +243,6 @@ def test_a_chain_is_all_or_nothing() -> None:
     with pytest.raises(ParentGone):
         chain([add.bind(1, 1), add.using(after=2**40).bind(1, 1)])
     assert chain([]) == []
-    with pytest.raises(TypeError, match=r"chain\(\[a, b\]\)"):
-        chain([add.bind(1, 1)], add.bind(2, 2))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"enqueue\(call\)"):
-        chain(add.bind(1, 1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not Task\("):
         chain([add.bind(1, 1), wrong])
     wrong = [add.bind(1, 1), add.bind(2, 2)]

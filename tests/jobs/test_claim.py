@@ -18,19 +18,8 @@ from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from tests.support.foreign import register, sql_claim
-from tests.support.jobs import (
-    LONG_AGO,
-    Range,
-    add,
-    cancel,
-    claim,
-    claim_and_tell,
-    claim_groups,
-    finish,
-    live,
-    value,
-)
-from tests.support.plans import MODES, nodes, plan
+from tests.support.jobs import Range, add, cancel, claim, claim_and_tell, claim_groups, finish, live, value
+from tests.support.plans import MODES, claim_parameters, nodes, plan
 from tests.support.sessions import Connect, Connection
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -103,7 +92,7 @@ def test_what_lies_at_or_below_the_mark_is_left(one: Connection) -> None:
     one.execute("UPDATE pgqueue_job_live SET run_after = '2020-01-01 UTC'")
     moment = Job.objects.get(pk=jobs[0]).run_after
     assert ids(claim(one, ranges=[Range(mark=moment, mark_id=jobs[1])])) == [jobs[2]]
-    assert ids(claim(one, ranges=[Range(mark=LONG_AGO, mark_id=jobs[2])])) == jobs[:2]
+    assert ids(claim(one, ranges=[Range(mark_id=jobs[2])])) == jobs[:2]
 
 
 def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
@@ -159,11 +148,7 @@ def test_only_such_a_claim_reads_the_settings_of_the_server(
     add(one, 3, on_lost=on_lost)
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
-        parameters = {
-            "queues": ["default"], "priorities": [0], "marks": [LONG_AGO], "mark_ids": [0], "limit": 5,
-            "worker": 1, "lease": 1, "first": [],
-        }  # fmt: skip
-        found = nodes(plan(one, claim_sql(), parameters, analyze=True))
+        found = nodes(plan(one, claim_sql(), claim_parameters(Range(), limit=5), analyze=True))
         loops = [each["Actual Loops"] for each in found if each.get("Function Name") == SETTINGS]
         assert loops == [times], mode
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import DataError, connection, connections, transaction
+from django.db import DataError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -20,6 +20,7 @@ from django_pgqueue.models.changes import arun_now, run_now
 from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
 from tests.support.factories import JobFactory
+from tests.support.sessions import Connection
 from tests.support.waiting import run
 from tests.support.workers import fresh
 
@@ -28,12 +29,6 @@ pytestmark = pytest.mark.django_db
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 LEFT = {"crash_count": 2, "waiting_reason": "why"}  # by what was before
-
-
-def raw() -> Any:
-    """Django's own psycopg connection: these tests are in its transaction."""
-    connection.ensure_connection()
-    return connection.connection
 
 
 def row_of(job: Job) -> dict[str, Any]:
@@ -117,15 +112,12 @@ CHANGES = {
 
 
 def by_sql(change: Change, jobs: list[Job]) -> int:
-    given = ", ".join(f"{name} => %({name})s" for name in change.given)
+    given = "".join(f", {name} => %s" for name in change.given)
+    if change.given.get("run_after"):
+        given = given.replace("run_after", "delay")
     name = change.function.__name__.removesuffix("_ids")
-    query = f"SELECT cardinality(pgqueue_{name}(%(ids)s{', ' * bool(given)}{given}))"
-    with connection.cursor() as cursor:
-        values = {**change.given, "ids": [job.pk for job in jobs]}
-        if values.get("run_after"):
-            query = query.replace("run_after =>", "delay =>")
-        cursor.execute(query, values)
-        return int(cursor.fetchone()[0])
+    ids = [job.pk for job in jobs]
+    return int(support.sql(f"SELECT cardinality(pgqueue_{name}(%s{given}))", ids, *change.given.values()))
 
 
 def call(function: Callable[..., Any], change: Change, *jobs: Any) -> Any:
@@ -173,7 +165,7 @@ def test_what_a_change_does_to_a_job(name: str, level: Callable[..., int]) -> No
 
 
 @pytest.mark.promise("id-stays", "retry")
-def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
+def test_a_retry_runs_the_same_job_again_with_a_fresh_budget(one: Connection) -> None:
     job = JobFactory.create(failed=True, attempts=3, lease=5, worker=7, cancel_requested_at=timezone.now())
     assert retry(job) == 1
     found = fresh(job)
@@ -182,14 +174,16 @@ def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
         assert getattr(found, name) is None, name
     assert found.run_after >= job.finished_at  # type: ignore[operator]
     assert retry(job) == 1, "it waits, so it comes first"
-    assert support.claim(raw())[0].attempts == 4
+    assert support.claim(one)[0].attempts == 4
 
 
 @pytest.mark.parametrize("change", [retry, run_now, lambda job: edit(job, run_after=timezone.now() - HOUR)])
-def test_what_waits_for_another_attempt_can_be_claimed_now(change: Callable[[Job], int]) -> None:
+def test_what_waits_for_another_attempt_can_be_claimed_now(
+    one: Connection, change: Callable[[Job], int]
+) -> None:
     job = JobFactory.create(retrying=True, run_after=timezone.now() + DAY)
     assert change(job) == 1
-    assert [row.id for row in support.claim(raw())] == [job.pk]
+    assert [row.id for row in support.claim(one)] == [job.pk]
 
 
 def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
@@ -219,11 +213,11 @@ EDITS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("state", "values", "columns"), EDITS)
 def test_an_edit_leaves_the_rest_and_a_due_job_is_due_from_now_on(
-    state: str, values: dict[str, Any], columns: str
+    one: Connection, state: str, values: dict[str, Any], columns: str
 ) -> None:
     job = JobFactory.create(**{**LEFT, "priority": 3, **STATES[state]})
     before = row_of(job)
-    now = support.value(raw(), "SELECT clock_timestamp()")
+    now = support.value(one, "SELECT clock_timestamp()")
     assert edit(job, **values) == bool(columns)
     after = row_of(job)
     assert changed(before, after) == columns
@@ -279,7 +273,7 @@ def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
     job = JobFactory.create()
     before = row_of(job)
     with pytest.raises(DataError, match=words) as refusal, transaction.atomic():
-        connections["default"].cursor().execute(f"SELECT pgqueue_edit(ARRAY[{job.pk}], {arguments})")
+        support.sql(f"SELECT pgqueue_edit(ARRAY[{job.pk}], {arguments})")
     assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"
     assert row_of(job) == before
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import NotSupportedError, ProgrammingError, connection, connections, transaction
+from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import Batch, aenqueue, aenqueue_many, chain, enqueue, enqueue_many, task
-from django_pgqueue.compat import InvalidTask, task_enqueued
+from django_pgqueue.compat import task_enqueued
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule
@@ -27,7 +26,8 @@ from tests.app.models import Entry
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.receipts.models import Order, Receipt
 from tests.receipts.tasks import send as send_receipt
-from tests.support.databases import alias, fresh_database
+from tests.support.databases import alias
+from tests.support.jobs import sql
 from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
@@ -38,9 +38,7 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture
 def now() -> datetime:
     """Return the time of the database, which is the only clock that is used."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        (moment,) = cursor.fetchone()
+    moment = sql("SELECT clock_timestamp()")
     assert isinstance(moment, datetime)
     return moment
 
@@ -217,22 +215,6 @@ def test_arguments_that_the_task_does_not_take_are_refused() -> None:
     assert not Job.objects.exists()
 
 
-def test_a_database_without_the_functions_says_what_to_run() -> None:
-    with fresh_database() as name, alias("fresh", NAME=name) as fresh:
-        with pytest.raises(ProgrammingError, match="has no functions of this version") as caught:
-            enqueue(noop.using(database=fresh))
-        assert str(caught.value).endswith("Run: manage.py migrate django_pgqueue --database=fresh")
-
-
-def test_a_database_that_is_not_postgresql_or_not_there_is_named(tmp_path: Path) -> None:
-    sqlite: Any = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "lite.db", "OPTIONS": {}}
-    message = "'lite' is SQLite, but jobs are stored in PostgreSQL"
-    with alias("lite", **sqlite) as lite, pytest.raises(NotSupportedError, match=message):
-        enqueue(noop.using(database=lite))
-    with pytest.raises(connections.exception_class, match="nowhere"):
-        enqueue(noop.using(database="nowhere"))
-
-
 def test_a_task_whose_path_leads_elsewhere_is_refused() -> None:
     """Its name in the module was reassigned."""
 
@@ -265,12 +247,6 @@ def test_a_call_is_enqueued_with_its_options() -> None:
     result = send.bind(9).enqueue()
     assert result.job == Job.objects.latest("pk")
     assert async_to_sync(send.bind(10).aenqueue)().args == [10]
-
-
-@pytest.mark.parametrize("options", [{"max_attempts": 0}, {"timeout": 0.5}, {"expires_after": -1}])
-def test_a_bad_option_is_refused_where_it_is_given(options: Any) -> None:
-    with pytest.raises(InvalidTask, match=next(iter(options))):
-        send.bind(7).using(**options)
 
 
 def test_a_call_has_its_arguments() -> None:
@@ -436,9 +412,6 @@ def test_a_schedule_that_a_hook_refuses_does_not_fire(caplog: pytest.LogCaptureF
     assert row.policy["problem"] == "no tenant"
     with before("tenant"), pytest.raises(PermissionError):
         row.enqueue()
-    with (
-        before("stranger"),
-        pytest.raises(ValueError, match="has changed the task, the arguments"),
-    ):
+    with before("stranger"), pytest.raises(ValueError, match="has changed the task, the arguments"):
         row.enqueue()
     assert not Job.objects.exists()

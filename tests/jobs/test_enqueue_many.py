@@ -12,17 +12,7 @@ from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import (
-    Batch,
-    Unique,
-    aenqueue,
-    aenqueue_many,
-    cancel,
-    chain,
-    enqueue,
-    enqueue_many,
-    task,
-)
+from django_pgqueue import Batch, Unique, aenqueue, aenqueue_many, cancel, chain, enqueue, enqueue_many, task
 from django_pgqueue.compat import InvalidTask, InvalidTaskBackend, task_enqueued
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.jobs import enqueue as module
@@ -217,17 +207,19 @@ def test_all_items_of_another_database() -> None:
     assert not Job.objects.exists()
 
 
-def test_the_function_in_sql_names_the_place_too() -> None:
-    columns = (
-        "7, ARRAY['a.b', 'a.b'], ARRAY['[]', '[]']::jsonb[], ARRAY['{}', '{}']::jsonb[],"
-        " ARRAY['{}', '{}']::jsonb[],"
-        " ARRAY['default', 'default'], ARRAY[0, 101], ARRAY[NULL, NULL]::timestamptz[],"
-        " ARRAY[NULL, NULL]::float[],"
-        " ARRAY[NULL, NULL]::float[], ARRAY[1, 1], ARRAY[NULL, NULL]::int[],"
-        " ARRAY['rerun', 'rerun'], NULL, NULL"
-    )
-    with pytest.raises(DataError, match="item 8: priority 101 must be from"), transaction.atomic():
-        connection.cursor().execute(f"SELECT _pgqueue_enqueue_many({columns})")
+@pytest.mark.parametrize(
+    ("priority", "options", "words"),
+    [("101", "NULL", "priority 101 must be"), ("0", '{"unique_key": 5}', "unique_key 5 must be a string")],
+)
+def test_the_function_in_sql_names_the_place_too(priority: str, options: str, words: str) -> None:
+    query = """
+        SELECT _pgqueue_enqueue_many(
+            7, ARRAY['a.b', 'a.b'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
+            ARRAY[0, %s::integer], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', ARRAY[1, 1], '{NULL,NULL}',
+            ARRAY['rerun', 'rerun'], NULL, ARRAY[NULL, nullif(%s, 'NULL')]::jsonb[])
+    """
+    with pytest.raises(DataError, match=f"item 8: {words}"), transaction.atomic():
+        connection.cursor().execute(query, [priority, options])
     assert not Job.objects.exists()
 
 

@@ -23,7 +23,7 @@ from tests.support.flows import (  # fmt: skip
     reason,
     status,
 )
-from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
+from tests.support.jobs import add, add_in_one, cancel, claim, edit, finish, retry, value
 from tests.support.limits import set_limit
 from tests.support.sessions import Connect, Connection
 
@@ -182,7 +182,7 @@ def test_cancels_cascade_through_levels_and_batches(one: Connection) -> None:
 
 
 def test_two_hundred_levels(one: Connection) -> None:
-    jobs = many(one, [{}, *({"after_items": [place]} for place in range(1, 200))])
+    jobs = add_in_one(one, [{}, *({"after_items": [place]} for place in range(1, 200))])
     assert cancel(one, jobs[:1]) == 1
     assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'cancelled'") == 200
 
@@ -194,7 +194,7 @@ def test_of_many_children_some_are_left_to_upkeep(one: Connection, kind: str, th
     if not kept:
         Queue.objects.create(name="short", retention=timedelta(0), failed_retention=timedelta(0))
     (job,) = add(one, queue_name="short")
-    many(one, [{"after": [job], "if_failed": "cancel"}] * 2500)
+    add_in_one(one, [{"after": [job], "if_failed": "cancel"}] * 2500)
     end(one, job, kind=kind)
     children = Job.objects.exclude(pk=job)
     assert children.filter(status=then).count() == 1000
@@ -206,25 +206,9 @@ def test_of_many_children_some_are_left_to_upkeep(one: Connection, kind: str, th
     assert edges(one) == []
 
 
-def many(one: Connection, options: list[dict[str, Any]], batch: int | None = None, **more: Any) -> list[int]:
-    """Enqueue one job for each of the options in one statement."""
-    count = len(options)
-    filled = {"task_paths": "'a.b'::text", "args": "'[]'::jsonb", "kwargs": "'{}'::jsonb",
-              "metadata": "'{}'::jsonb", "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
-    given = ", ".join(f"p_{name} => array_fill({each}, ARRAY[{count}])" for name, each in filled.items())
-    query = (
-        f"SELECT ids FROM _pgqueue_enqueue_many(0, {given}, p_run_after => NULL, p_delays => NULL,"
-        " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL,"
-        " p_max_bytes => NULL, p_options => %s::jsonb[], p_batch => %s)"
-    )
-    texts = [json.dumps(each) if each else None for each in options]
-    ids: list[int] = value(one, query, texts if any(texts) else None, batch)
-    return ids
-
-
 def test_a_chain_in_one_statement(one: Connection) -> None:
     (outside,) = add(one)
-    chain = many(
+    chain = add_in_one(
         one, [{"after": [outside]}, {"after_items": [1]}, {"after_items": [1, 2], "if_failed": "run"}, {}]
     )
     assert status(one, *chain) == "blocked blocked blocked pending"
@@ -238,8 +222,8 @@ def test_a_chain_in_one_statement(one: Connection) -> None:
 def test_members_in_one_statement(one: Connection) -> None:
     batch, _ = open_batch(one, is_open=True)
     other, _ = open_batch(one, is_open=True)
-    plain = many(one, [{}] * 3, batch)
-    mixed = many(one, [{}, {"batch": other}, {"unique_key": "k"}, {"unique_key": "k"}], batch)
+    plain = add_in_one(one, [{}] * 3, batch)
+    mixed = add_in_one(one, [{}, {"batch": other}, {"unique_key": "k"}, {"unique_key": "k"}], batch)
     assert (counts(one, batch)[0], counts(one, other)[0]) == (5, 1)
     assert set(Job.objects.filter(batch_id=batch).values_list("pk", flat=True)) == {
         *plain,
@@ -442,16 +426,16 @@ def test_what_does_not_exist_is_refused(one: Connection) -> None:
     for call in (
         lambda: after(one, [999_999]), lambda: members(one, 999_999), lambda: close(one, 999_999),
         lambda: batch_call(one, "cancel", 999_999), lambda: batch_call(one, "retry", 999_999),
-        lambda: many(one, [{}, {"after": [999_999]}]),
+        lambda: add_in_one(one, [{}, {"after": [999_999]}]),
     ):  # fmt: skip
         with pytest.raises(psycopg.IntegrityError, match=r"there is no .*batch 999999") as refusal:
             call()
         assert refusal.value.sqlstate == "23Q06"
     assert not Job.objects.exists()
     with pytest.raises(psycopg.IntegrityError, match="item 1: there is no job"):
-        many(one, [{}, {"after": [999_999]}])
+        add_in_one(one, [{}, {"after": [999_999]}])
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="item 1: after_items must name earlier"):
-        many(one, [{}, {"after_items": [2]}])
+        add_in_one(one, [{}, {"after_items": [2]}])
 
 
 @pytest.mark.promise("batch-finished")

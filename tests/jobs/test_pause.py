@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -18,6 +18,7 @@ from django_pgqueue.models import Pause, Worker
 from tests.admin.helpers import url
 from tests.app.tasks import noop
 from tests.support.factories import WorkerFactory
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.waiting import run
 
@@ -49,9 +50,8 @@ def by_python(client: Client, kind: str, name: Any, **options: Any) -> None:
 
 def ask(function: str, kind: str | None, name: str, **options: Any) -> Any:
     places = "".join(f", {option} => %s" for option in options)
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"SELECT pgqueue_{function}(%s, %s{places})", [kind, name, *options.values()])
-        return cursor.fetchone()[0]
+    with transaction.atomic():
+        return sql(f"SELECT pgqueue_{function}(%s, %s{places})", kind, name, *options.values())
 
 
 def by_sql(client: Client, kind: str | None, name: str, **options: Any) -> None:
@@ -130,17 +130,8 @@ FUTURE = "Enter a time in the future, within 100 years."
 PAST, SOON, FAR = timezone.now() - HOUR, timezone.now() + HOUR, datetime(9000, 1, 1, tzinfo=UTC)
 ZERO, LONG, NAIVE = timedelta(0), timedelta(40_000), datetime(2050, 1, 1)  # noqa: DTZ001
 BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
-    (
-        "topic",
-        "x",
-        {},
-        [
-            "",
-            "kind 'topic' is not one of queue, task, all, group, limit_key, argument",
-            "",
-            "Select a valid choice.",
-        ],
-    ),
+    ("topic", "x", {}, ["", "kind 'topic' is not one of queue, task, all, group, limit_key, argument", "",
+                        "Select a valid choice."]),
     (None, "", {}, ["", "kind NULL is not one of", "", ""]),
     ("all", "x", {}, ["", "has no name, but 'x' was given", "", "A pause of everything has no name."]),
     ("queue", "", {}, ["queue_name must be 1 to 100", "queue_name '' must be 1 to 100", "", A_QUEUE]),
@@ -149,12 +140,7 @@ BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     ("task", "a." + "b" * 254, {}, [PATH, "is not the dotted path", PATH, "at most 255"]),
     ("task", len, {}, [PATH, "", "", ""]),
     ("group", "", {}, ["takes 1 to 200", "has 1 to 200 characters", "takes 1 to 200", "Enter the key."]),
-    (
-        "limit_key",
-        "x" * 201,
-        {},
-        ["takes 1 to 200", "has 1 to 200 characters, not 201", "takes 1 to 200", ""],
-    ),
+    ("limit_key", "x" * 201, {}, ["takes 1 to 200", "1 to 200 characters, not 201", "takes 1 to 200", ""]),
     ("argument", SYNC, {}, ["takes a text such as", "is no argument", "takes a text such as", AN_ARGUMENT]),
     ("argument", "sync kwargs.a=1", {}, ["with the path", "is not the dotted path", "", AN_ARGUMENT]),
     ("argument", f"{SYNC} kwargs.a.b=1", {}, ["such as", "is no argument", "", AN_ARGUMENT]),
@@ -173,7 +159,7 @@ BAD: list[tuple[Any, Any, dict[str, Any], list[str]]] = [
     ("all", "", {"reason": "r" * 401}, ["up to 400", "more than 400", "up to 400", "at most 400"]),
     ("all", "", {"reason": "\0"}, ["up to 400", "", "up to 400", "Null characters"]),
     ("all", "", {"author": "a" * 151}, ["up to 150", "more than 150", "up to 150", ""]),
-]
+]  # fmt: skip
 
 
 REFUSED = [
@@ -270,13 +256,9 @@ def test_a_stop_is_not_taken_back() -> None:
 
 def test_plain_sql_drains_a_worker() -> None:
     first, second = WorkerFactory.create_batch(2)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pgqueue_drain_worker(%s), pgqueue_drain_worker(%s, false),"
-            " pgqueue_drain_worker(worker => -1, replace => false)",
-            [first.pk, second.pk],
-        )
-        assert cursor.fetchone() == (True, True, False)
+    assert sql("SELECT pgqueue_drain_worker(%s)", first.pk)
+    assert sql("SELECT pgqueue_drain_worker(%s, false)", second.pk)
+    assert sql("SELECT pgqueue_drain_worker(worker => -1, replace => false)") is False
     assert dict(Worker.objects.values_list("pk", "drain")) == {first.pk: "replace", second.pk: "stop"}
 
 
@@ -310,6 +292,6 @@ def test_bad_values_of_a_drain_are_refused(given: Any, error: type[Exception], w
 
 def test_a_drain_by_sql_is_told_whether_to_replace() -> None:
     words = "replace must be true or false, not NULL"
-    with pytest.raises(DataError, match=words) as refusal, connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_drain_worker(1, NULL)")
+    with pytest.raises(DataError, match=words) as refusal:
+        sql("SELECT pgqueue_drain_worker(1, NULL)")
     assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"

@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
-from django_pgqueue import (
-    Batch,
-    Unique,
-    cancel,
-    enqueue,
-    enqueue_many,
-    retry,
-    task,
-)
+from django_pgqueue import Batch, Unique, cancel, enqueue, enqueue_many, retry, task
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.jobs import relay
 from django_pgqueue.models import Job
@@ -28,6 +20,7 @@ from tests.management.test_subcommands import run
 from tests.receipts.models import Reminder
 from tests.receipts.tasks import remind
 from tests.support.factories import WorkerFactory
+from tests.support.jobs import sql
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -182,9 +175,8 @@ def test_a_job_with_the_same_id_is_another_call() -> None:
     """The database of the caller is restored from a backup, and gives its ids again."""
     first = enqueue(RELAYED, 1)
     run_jobs()
-    with connections["default"].cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [first.pk])
-        cursor.execute("SELECT setval('pgqueue_job_id_seq', %s, false)", [first.pk])
+    sql("DELETE FROM pgqueue_job WHERE id = %s", first.pk)
+    sql("SELECT setval('pgqueue_job_id_seq', %s, false)", first.pk)
     again = enqueue(RELAYED, 2)
     assert again.pk == first.pk
     run_jobs()
@@ -206,22 +198,11 @@ def test_a_restored_backup_loses_what_it_had_received() -> None:
 
 
 def test_maintenance_forgets_what_was_received_a_week_ago() -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO pgqueue_received (id, token, job, received_at)"
-            " SELECT days, gen_random_uuid(), 1, clock_timestamp() - days * interval '1 day'"
-            " FROM generate_series(1, 9) AS days RETURNING token"
-        )
-        tokens = [row[0] for row in cursor.fetchall()]
-        run_maintenance()
-        cursor.execute("SELECT id FROM pgqueue_received WHERE token = ANY (%s) ORDER BY id", [tokens])
-        assert [row[0] for row in cursor.fetchall()] == [1, 2, 3, 4, 5, 6]
-
-
-def with_sql(*jobs: Job) -> int:
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT cardinality(pgqueue_cancel(%s))", [[job.pk for job in jobs]])
-        return int(cursor.fetchone()[0])
+    sql("INSERT INTO pgqueue_received (id, token, job, received_at)"
+        " SELECT days, gen_random_uuid(), 1, clock_timestamp() - days * interval '1 day'"
+        " FROM generate_series(1, 9) AS days")  # fmt: skip
+    run_maintenance()
+    assert sql("SELECT array_agg(id ORDER BY id) FROM pgqueue_received WHERE id < 10") == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +211,7 @@ def with_sql(*jobs: Job) -> int:
         lambda *jobs: cancel(jobs),
         lambda *jobs: sum(job.cancel() for job in jobs),
         lambda *jobs: cancel(Job.objects.filter(pk__in=[job.pk for job in jobs])),
-        with_sql,
+        lambda *jobs: sql("SELECT cardinality(pgqueue_cancel(%s))", [job.pk for job in jobs]),
         lambda *jobs: int(re.findall(r"\d+", run("cancel", *(str(job.pk) for job in jobs), "--yes"))[0]),
     ],
     ids=["function", "method", "queryset", "sql", "command"],

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
@@ -21,17 +20,14 @@ from tests.app import tasks
 from tests.app.tasks import noop, searched
 from tests.management.test_subcommands import run
 from tests.support.factories import JobFactory
+from tests.support.jobs import sql
 
 pytestmark = pytest.mark.django_db
 
 
 def by_sql() -> int:
     synchronize_tasks("default")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pgqueue_enqueue('tests.app.tasks.searched', '[17]', '{\"customer\": \"Ann\"}')"
-        )
-        return int(cursor.fetchone()[0])
+    return int(sql("SELECT pgqueue_enqueue('tests.app.tasks.searched', '[17]', '{\"customer\": \"Ann\"}')"))
 
 
 def by_schedule() -> int:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from django.db import DataError, connection, transaction
+from django.db import DataError, transaction
 
 from django_pgqueue import Concurrency, Unique, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.compat import InvalidTask
@@ -16,6 +16,7 @@ from django_pgqueue.context import current_tenant, for_tenant
 from django_pgqueue.models import Job, UniqueWindow
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
+from tests.support import jobs as support
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db
@@ -61,9 +62,8 @@ def sql_context(tenant: Tenant, **options: Any) -> Job:
 
 
 def plain(options: dict[str, Any]) -> Job:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue(%s, options => %s)", [noop.module_path, json.dumps(options)])
-        return Job.objects.get(pk=cursor.fetchone()[0])
+    key = support.sql("SELECT pgqueue_enqueue(%s, options => %s)", noop.module_path, json.dumps(options))
+    return Job.objects.get(pk=key)
 
 
 WAYS = [one, one_within, many, many_of_one, many_within, many_of_another, sql, sql_context]
@@ -116,12 +116,8 @@ def test_what_enqueue_returns_is_what_is_stored() -> None:
     [("crm", "crm/acme:"), ("crm/7", "crm/acme:7"), ("crm/a/b", "crm/acme:a/b"), ("crm/", "crm/acme:")],
 )
 def test_a_limit_key_keeps_the_name_of_its_limit(key: str, stored: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT _pgqueue_of_tenant(%s) ->> 'limit_key'",
-            [json.dumps({"tenant": "acme", "limit_key": key})],
-        )
-        assert cursor.fetchone() == (stored,)
+    given = json.dumps({"tenant": "acme", "limit_key": key})
+    assert support.sql("SELECT _pgqueue_of_tenant(%s) ->> 'limit_key'", given) == stored
 
 
 @pytest.mark.promise("tenant-own-keys")

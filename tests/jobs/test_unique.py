@@ -13,20 +13,9 @@ from django.db import DataError, IntegrityError, connection, transaction
 from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import (
-    Batch,
-    JobExists,
-    Unique,
-    aenqueue,
-    aenqueue_many,
-    cancel,
-    enqueue,
-    enqueue_many,
-    retry,
-    send_event,
-)
+from django_pgqueue import Batch, Unique, aenqueue, aenqueue_many, cancel, enqueue, enqueue_many, retry
 from django_pgqueue.compat import TaskResultStatus, task_enqueued
-from django_pgqueue.exceptions import InvalidKey
+from django_pgqueue.exceptions import InvalidKey, JobExists
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Edge, Job, Queue, UniqueWindow
 from django_pgqueue.models.job import Step
@@ -317,7 +306,7 @@ def test_replace_gives_the_waiting_job_everything_but_its_id_and_history() -> No
 def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
     replaced = index.using(unique=Unique(name="k", key=(), on_conflict="replace"))
     job = enqueue(replaced, 7)
-    assert send_event(job, "approved")
+    assert job.send_event("approved")
     assert enqueue(replaced, 8).pk == job.pk
     assert not Step.objects.exists()
     assert Job.objects.get(pk=job.pk).marks == 0
@@ -488,18 +477,4 @@ def test_what_is_wrong_is_said(options: str, message: str) -> None:
     with pytest.raises(DataError, match=f"(?s)pgqueue: {message}") as caught, transaction.atomic():
         sql("SELECT pgqueue_enqueue('a.b', options => %s)", options)
     assert getattr(caught.value.__cause__, "sqlstate", "") == "22023"
-    assert not Job.objects.exists()
-
-
-def test_the_function_for_many_names_the_place_of_bad_options() -> None:
-    with pytest.raises(DataError, match="item 8: unique_key 5 must be a string"), transaction.atomic():
-        sql(
-            """
-            SELECT _pgqueue_enqueue_many(
-                7, array_fill('a.b'::text, '{2}'), array_fill('[]'::jsonb, '{2}'),
-                array_fill('{}'::jsonb, '{2}'), array_fill('{}'::jsonb, '{2}'),
-                array_fill('mail'::text, '{2}'), array_fill(0, '{2}'), NULL, NULL, NULL, array_fill(1, '{2}'),
-                NULL, NULL, NULL, ARRAY[NULL, '{"unique_key": 5}']::jsonb[])
-            """
-        )
     assert not Job.objects.exists()

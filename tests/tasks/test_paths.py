@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.test import override_settings
 
 from django_pgqueue.admin.schedules.admin import suggestions
@@ -28,6 +27,7 @@ from django_pgqueue.tasks import paths
 from django_pgqueue.tasks.paths import discover, task_modules
 from django_pgqueue.tasks.registry import declared_queues, known_tasks
 from django_pgqueue.tasks.task import find_task
+from tests.management.test_subcommands import run
 
 Install = Callable[..., str]
 TASK = "from django_pgqueue import task\n@task\ndef run(): ...\n"
@@ -207,9 +207,7 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     )
     unique = uuid4().hex
     name = install(["tasks"], tasks=source.format(unique))
-    out = StringIO()
-    call_command("pgqueue", "tasks", stdout=out)
-    head, *lines = out.getvalue().splitlines()
+    head, *lines = run("tasks").splitlines()
     assert head.split() == ["Task", "Queue", "Priority", "Policy", "Schedules", "Declared", "in"]
     first, second = (re.split(r" {2,}", line) for line in lines if f"{name}." in line)
     assert first[:3] == [f"async {name}.tasks.first", "mail", "5"]
@@ -218,13 +216,11 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     assert first[4:] == [f"{unique}-nightly", first[5]]
     assert first[5].endswith(f"{name}/tasks.py:3")
     assert second[:5] == [f"{name}.tasks.second", "default", "0", "-", "-"]
-    out = StringIO()
-    call_command("pgqueue", "tasks", "--json", stdout=out)
-    (first,) = [each for each in json.loads(out.getvalue()) if each["path"] == f"{name}.tasks.first"]
+    (first,) = [each for each in json.loads(run("tasks", "--json")) if each["path"] == f"{name}.tasks.first"]
     assert (first["queue_name"], first["async"], first["policy"]["max_attempts"]) == ("mail", True, "3")
     install(["tasks"], tasks="import nowhere")
     with pytest.raises(CommandError, match="tasks cannot be imported, so its tasks are missing: ModuleNot"):
-        call_command("pgqueue", "tasks", stdout=StringIO())
+        run("tasks")
 
 
 def test_the_task_of_the_admin_is_not_one_of_the_project() -> None:

@@ -152,16 +152,7 @@ def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | Non
 
 def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {
-        "JobExists",
-        "ShardsFailed",
-        "_Later",
-        "RetryLater",
-        "Snooze",
-        "CancelJob",
-        "Suspended",
-        "TaskTimeout",
-    }
+    assert own == {*"JobExists ShardsFailed _Later RetryLater Snooze CancelJob Suspended TaskTimeout".split()}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import django
 import pytest
+from asgiref.sync import async_to_sync
 from django.test import override_settings
 from django.utils.timezone import get_default_timezone
 
@@ -24,6 +25,10 @@ from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks.paths import check_path
 from django_pgqueue.tasks.routing import implicit_backend
 from django_pgqueue.tasks.task import DjangoMadeTask, adopt, declared_tasks, find_task
+from tests.app.limit_tasks import ship
+from tests.app.worker_tasks import add
+from tests.receipts.tasks import send as send_receipt
+from tests.support.wording import refusals
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 FOREIGN = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
@@ -109,25 +114,13 @@ def in_a_fresh_process(code: str, *options: str) -> str:
     return done.stdout.strip()
 
 
-def test_every_public_name_is_there_and_listed() -> None:
-    names = (
-        "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
-        "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
-        "aset_limit reset_limit areset_limit on_shards aon_shards ShardsFailed "
-        "schedule JobExists Unique edit aedit pause apause resume aresume "
-        "drain_worker adrain_worker run_now arun_now "
-        "RateLimit RateLimiter step StepError EventTimeout LeaseLost JobFinished send_event "
-        "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents JobList "
-        "shard_for chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
-    ).split()
-    assert set(django_pgqueue.__all__) == set(names)
-    # No module has the name of a public function.
+def test_every_public_name_is_that_of_its_object_and_of_no_module() -> None:
+    """``tests/docs/test_pages.py`` says which names there are."""
     folder = Path(django_pgqueue.__file__).parent
-    assert {path.stem for path in folder.iterdir()} & set(names) == set()
-    for name in names:
+    assert {path.stem for path in folder.iterdir()} & {*django_pgqueue.__all__} == set()
+    for name in django_pgqueue.__all__:
         # The one of django-tasks has had another name.
         assert name in ("InvalidTask", getattr(django_pgqueue, name).__name__)
-        assert name in dir(django_pgqueue)
     with pytest.raises(AttributeError, match="no attribute 'enqueue_later'"):
         django_pgqueue.enqueue_later  # type: ignore[attr-defined]  # noqa: B018
 
@@ -230,16 +223,8 @@ def test_call() -> None:
     assert send.call(1, note="x") == "1x"
     assert sleepy.call(1) == 2
     assert any_name.call(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6) == [1, 2, 3, 4, 5, 6]
-
-
-async def acall() -> list[Any]:
-    return [await sleepy.acall(1), await send.acall(1), await any_name.acall(1, 2, 3, 4, 5, run_after=6)]
-
-
-def test_acall() -> None:
-    from asgiref.sync import async_to_sync
-
-    assert async_to_sync(acall)() == [2, "1", [1, 2, 3, 4, 5, 6]]
+    assert (async_to_sync(sleepy.acall)(1), async_to_sync(send.acall)(1)) == (2, "1")
+    assert async_to_sync(any_name.acall)(1, 2, 3, 4, 5, run_after=6) == [1, 2, 3, 4, 5, 6]
 
 
 def test_bind_reserves_no_name() -> None:
@@ -337,16 +322,15 @@ AT_THE_LIMIT: dict[str, list[Any]] = {
 
 
 def test_bad_options_are_refused_where_the_task_is_declared(wording: Any) -> None:
-    said = []
-    for option, values in BAD.items():
-        for value in values:
-            with pytest.raises(InvalidTask) as caught:
-                task(**{option: value})(plain.func)
-            said.append(str(caught.value))
-    assert "\n".join(said) == wording
+    def declare(option: str, value: Any) -> Task[..., Any]:
+        declared: Task[..., Any] = task(**{option: value})(plain.func)
+        return declared
+
+    bad = [functools.partial(declare, option, value) for option, values in BAD.items() for value in values]
+    assert refusals(InvalidTask, *bad) == wording
     for option, values in AT_THE_LIMIT.items():
         for value in values:
-            assert isinstance(task(**{option: value})(plain.func), Task)
+            assert isinstance(declare(option, value), Task)
 
 
 def test_using_changes_only_what_it_names() -> None:
@@ -383,17 +367,13 @@ BAD_TIMES: list[Any] = [
 ]  # fmt: skip
 BAD_USING: list[dict[str, Any]] = [
     {"priority": 101}, {"queue_name": "two words"}, {"metadata": {"x": b""}}, {"metadata": 5},
-    {"database": 5}, {"backend": 5}, *({"run_after": value} for value in BAD_TIMES),
+    {"database": 5}, {"backend": 5}, {"max_attempts": 0}, {"timeout": 0.5}, {"expires_after": -1},
+    *({"run_after": value} for value in BAD_TIMES),
 ]  # fmt: skip
 
 
 def test_using_refuses_bad_values(wording: Any) -> None:
-    said = []
-    for options in BAD_USING:
-        with pytest.raises(InvalidTask) as caught:
-            send.using(**options)
-        said.append(str(caught.value))
-    assert "\n".join(said) == wording
+    assert refusals(InvalidTask, *(functools.partial(send.using, **given) for given in BAD_USING)) == wording
 
 
 def test_a_delay_is_kept_as_such() -> None:
@@ -422,12 +402,14 @@ def test_naive_times_are_accepted_without_time_zone_support() -> None:
         with_lambda,
         send.using(priority=3, run_after=timedelta(minutes=5), metadata={"a": 1}, database="other"),
         with_lambda.using(run_after=datetime(2030, 1, 1, tzinfo=UTC), queue_name="slow"),
+        ship.using(limit_key="x", group_key="vip"),
+        send_receipt.using(priority=1),
+        add.using(after=[5, 6], if_failed="run", batch=7),
     ],
 )
 def test_pickle_and_copy(original: Task[..., Any]) -> None:
-    assert pickled(original) == original
-    assert copy.copy(original) == original
-    assert copy.deepcopy(original) == original
+    assert pickled(original) == copy.copy(original) == copy.deepcopy(original) == original
+    assert (pickled(original).payload, pickled(original).links) == (original.payload, original.links)
 
 
 def test_a_task_is_pickled_by_its_path() -> None:

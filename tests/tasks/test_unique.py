@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import date, timedelta
 from functools import partial
@@ -15,6 +14,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidKey, PgQueueError
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.tasks.unique import unique_key
+from tests.support.wording import refusals
 
 #: Without types, for calls that type checkers refuse.
 make_unique: Any = Unique
@@ -119,15 +119,6 @@ NO_KEYS: list[Callable[..., Any]] = [
     lambda document_id: document_id / 0, lambda document_id: None, lambda document_id: object(),
     lambda document_id: "\ud800",
 ]  # fmt: skip
-
-
-def refusals(error: type[Exception], *calls: Callable[[], object]) -> str:
-    said = []
-    for call in calls:
-        with pytest.raises(error) as caught:
-            call()
-        said.append(re.sub(r" at 0x\w+", "", str(caught.value)))
-    return "\n".join(said)
 
 
 def test_what_is_wrong_is_said_at_the_definition(wording: Any) -> None:
