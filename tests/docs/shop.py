@@ -20,12 +20,10 @@ from django.utils import timezone
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
 from django_pgqueue.testing import run_jobs
-from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
-from django_pgqueue.worker.process import build_producer
+from tests.support.workers import run_due
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
-DEADLINE = 20.0  # seconds
 
 #: With the shop installed. Jobs run in the transaction of the test, if the test is not `committed`.
 in_shop = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(databases="__all__")]
@@ -77,8 +75,7 @@ def seconds_until(moment: datetime | None) -> float:
 
 def produce(**options: Any) -> None:
     """Run a worker process's producer in this process until nothing is due."""
-    burst = WorkerOptions(burst=True, threads=2, grace=5.0, **options)
-    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
+    run_due(threads=2, grace=5.0, **options)
 
 
 @contextmanager

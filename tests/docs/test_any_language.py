@@ -17,7 +17,8 @@ from django.test import override_settings
 
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.postgres.session import connect
+from django_pgqueue.postgres.session import Session
+from tests.support.jobs import sql
 from tests.support.waiting import until
 
 from .shop import EXAMPLES
@@ -46,12 +47,8 @@ def environment(**more: str) -> dict[str, str]:
 
 def add(task: str, argument: str, **options: str) -> Job:
     more = "".join(f", {name} => {value}" for name, value in options.items())
-    with connection.cursor() as cursor:
-        queue = task.partition(".")[0]
-        cursor.execute(
-            f"SELECT pgqueue_enqueue(%s, %s, queue_name => %s{more})", [task, f"[{argument}]", queue]
-        )
-        return Job.objects.get(pk=cursor.fetchone()[0])
+    query = f"SELECT pgqueue_enqueue(%s, %s, queue_name => %s{more})"
+    return Job.objects.get(pk=sql(query, task, f"[{argument}]", task.partition(".")[0]))
 
 
 def work(command: list[str]) -> str:
@@ -98,22 +95,19 @@ def test_jobs_are_done_or_retried_or_requeued(command: list[str], queue: str, tm
 
 @pytest.mark.parametrize(("command", "queue"), WORKERS)
 @pytest.mark.promise("sql-recovery")
-def test_the_job_of_a_worker_that_is_killed_runs_again(command: list[str], queue: str) -> None:
+def test_the_job_of_a_worker_that_is_killed_runs_again(
+    command: list[str], queue: str, session: Session
+) -> None:
     job = add(f"{queue}.wait", "600")
     with working(command, BEAT="0.1") as process:
         until(lambda: Job.objects.get(pk=job.pk).status == "running", what="a running job")
         with override_settings(PGQUEUE={"HEARTBEAT": 0.1, "LEASE": 2.0}):
-            session = connect("default")
-            try:
-                process.kill()
-                process.wait()
-                until(lambda: recover_dead(session) == 1, what="the recovery of the job")
-            finally:
-                session.close()
+            process.kill()
+            process.wait()
+            until(lambda: recover_dead(session) == 1, what="the recovery of the job")
     job.refresh_from_db()
     assert (job.status, job.attempts, job.waiting_reason) == ("pending", 0, "its worker was lost")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET args = '[0]' WHERE id = %s", [job.pk])
+    sql("UPDATE pgqueue_job_live SET args = '[0]' WHERE id = %s", job.pk)
     assert work(command) == ""
     job.refresh_from_db()
     assert (job.status, job.attempts) == ("done", 1)
@@ -123,8 +117,7 @@ def test_the_job_of_a_worker_that_is_killed_runs_again(command: list[str], queue
 def test_a_worker_that_is_asked_to_end_signs_off(command: list[str], queue: str) -> None:
     with working(command, BEAT="0.1") as process:
         until(Worker.objects.exists, what="a registered worker")
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pgqueue_drain_worker(id, false) FROM pgqueue_worker")
+        sql("SELECT pgqueue_drain_worker(id, false) FROM pgqueue_worker")
         until(lambda: not Worker.objects.exists(), what="the worker to sign off")
         assert process.wait(20) == 0
 

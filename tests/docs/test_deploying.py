@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,12 @@ from django_pgqueue import conf
 from django_pgqueue.postgres.aliases import same_database
 from django_pgqueue.postgres.replicas import is_replica_of
 from django_pgqueue.worker.supervisor.supervisor import KILL_AFTER
+from tests.management.test_subcommands import run
 from tests.support.databases import alias, migrate
 from tests.support.jobs import value
 from tests.support.loggers import loggers_restored
 from tests.support.servers import Server, primary_and_standby
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connect, Connection, parameters_of
 from tests.support.workers import until, working
 
 from .shop import EXAMPLES, committed, setting, statements
@@ -257,10 +257,7 @@ def test_the_logins_of_the_page(owner: Connection) -> None:
 
 
 def _login(name: str, passwords: dict[str, str]) -> Connection:
-    parameters = dict(connections["default"].get_connection_params())
-    for other in ("cursor_factory", "context", "autocommit"):
-        parameters.pop(other, None)
-    return psycopg.connect(**{**parameters, "user": name, "password": passwords[name]}, autocommit=True)
+    return psycopg.connect(**{**parameters_of(), "user": name, "password": passwords[name]}, autocommit=True)
 
 
 def _drop(owner: Connection) -> None:
@@ -282,7 +279,7 @@ def test_the_manifests_of_autoscalers_ask_for_the_slots() -> None:
     secret, by_view = yaml.safe_load_all((folder / "keda-metrics-api.yaml").read_text())
     [asked] = by_view["spec"]["triggers"]
     assert asked["authenticationRef"]["name"] == secret["metadata"]["name"]
-    assert asked["metadata"]["valueLocation"] in json.loads(run_hint())
+    assert asked["metadata"]["valueLocation"] in json.loads(run("scale-hint", "--json"))
     [metric] = yaml.safe_load((folder / "hpa.yaml").read_text())["spec"]["metrics"]
     assert metric["external"]["metric"]["name"] == "pgqueue_wanted_slots"
     threads = shlex.split(" ".join(POD["containers"][0]["command"]))
@@ -292,13 +289,6 @@ def test_the_manifests_of_autoscalers_ask_for_the_slots() -> None:
         asked["metadata"]["targetValue"],
         metric["external"]["target"]["averageValue"],
     } == {slots}
-
-
-def run_hint() -> str:
-    """Return the JSON of the command, which has the keys of the view, and more."""
-    out = StringIO()
-    call_command("pgqueue", "scale-hint", "--json", stdout=out)
-    return out.getvalue()
 
 
 # --- The arithmetic of the page about scaling, from the measured points

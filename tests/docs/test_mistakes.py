@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, ProgrammingError, transaction
+from django.db import NotSupportedError, OperationalError, ProgrammingError, connections, transaction
 from django.test import override_settings
 
 import django_pgqueue
@@ -139,8 +139,14 @@ def test_databases_that_are_not_ready(tmp_path: Path) -> None:
         enqueue(send.using(database=fresh), 1)
     says(str(caught.value).replace("fresh", "default"))
     file = str(tmp_path / "lite")
-    with alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file) as name:
-        raised(lambda: enqueue(send.using(database=name), 1))
+    with (
+        alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file) as name,
+        pytest.raises(NotSupportedError) as refused,
+    ):
+        enqueue(send.using(database=name), 1)
+    says(refused.value)
+    with pytest.raises(connections.exception_class, match="nowhere"):
+        enqueue(send.using(database="nowhere"), 1)
 
 
 def test_an_unknown_task_and_a_queue_without_a_worker() -> None:

@@ -19,8 +19,6 @@ import yaml
 from django.contrib.auth.models import Group, Permission
 from django.core import mail
 from django.core.checks import run_checks
-from django.core.management import call_command
-from django.db import connection
 from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
@@ -34,8 +32,11 @@ from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, Pause
 from django_pgqueue.redaction import REDACTED, redact, redact_call, redact_text
 from tests.app import secret_tasks
+from tests.management.test_subcommands import run
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 from tests.support.figures import fold, note
+from tests.support.jobs import sql
+from tests.support.sessions import Connection
 
 from .shop import DOCS, EXAMPLES, ask_by_name, example, fresh, in_shop, setting, statements
 
@@ -129,9 +130,7 @@ def test_the_reason_in_sql_and_for_all_late_jobs() -> None:
 def test_a_pause_is_told_as_on_the_page() -> None:
     job = enqueue(example("tasks").send_receipt, 5)
     pause(queue="mail", author="anna", reason="the provider is down")
-    out = StringIO()
-    call_command("pgqueue", "why", str(job.pk), stdout=out)
-    said = re.sub(r"\d{4}-.{14}", "2026-11-23 09:12:40", out.getvalue())
+    said = re.sub(r"\d{4}-.{14}", "2026-11-23 09:12:40", run("why", str(job.pk)))
     assert said.replace(f"Job {job.pk} ", "Job 4712 ") in (DOCS / "howto" / "troubleshooting.md").read_text()
 
 
@@ -278,18 +277,15 @@ def pgqueue(line: str, more: str = "") -> str:
     """The output of a line ``python manage.py pgqueue ...``."""
     words = shlex.split(f"{line} {more}")
     assert words[:3] == ["python", "manage.py", "pgqueue"]
-    out = StringIO()
-    call_command(*words[2:], stdout=out)
-    return out.getvalue()
+    return run(*words[3:])
 
 
-def test_failures_in_the_terminal() -> None:
+def test_failures_in_the_terminal(one: Connection) -> None:
     lines = lines_of("deployment/failures.sh")
     fingerprint = lines[1].split()[-1]
     job = JobFactory.create(failed=True, error_fingerprint=fingerprint)
-    connection.ensure_connection()
-    note(connection.connection, fingerprint, message="no answer")
-    fold(connection.connection)
+    note(one, fingerprint, message="no answer")
+    fold(one)
     printed = [pgqueue(line, "--yes" if "retry" in line else "") for line in lines]
     assert ["no answer" in text for text in printed] == [True, True, False]
     assert fresh(job).status == "pending"
@@ -319,7 +315,7 @@ def test_pipes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     ids = pgqueue(choose[0]).split()
     assert ids == [str(pk) for pk in reversed(failed)]
     assert choose[2].split()[:2] == ["xargs", "-r"]
-    assert pgqueue(choose[2].split("-r ")[1], " ".join(ids)) == "3 jobs run again.\n"
+    assert pgqueue(choose[2].split("-r ")[1], " ".join(ids)) == "3 jobs run again."
     monkeypatch.setattr("sys.stdin", StringIO(pgqueue(slowest[0])))
     exec((EXAMPLES / "terminal" / slowest[1].split()[1]).read_text(), {})  # noqa: S102
     printed = capsys.readouterr().out
@@ -328,12 +324,8 @@ def test_pipes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 def test_what_running_jobs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     job = enqueue(example("tasks").send_receipt, 1)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET status = 'running', lease = 1, worker = 1,"
-            " last_attempted_at = now() - interval '1 hour' WHERE id = %s",
-            [job.pk],
-        )
+    sql("UPDATE pgqueue_job_live SET status = 'running', lease = 1, worker = 1,"
+        " last_attempted_at = now() - interval '1 hour' WHERE id = %s", job.pk)  # fmt: skip
     monkeypatch.setattr(Job, "stack", lambda job: f"of {job.pk}")
     assert example("stacks").what_they_do() == {job.pk: f"of {job.pk}"}
 

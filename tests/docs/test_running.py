@@ -18,7 +18,7 @@ import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
-from django.db import connections, transaction
+from django.db import transaction
 from django.test import RequestFactory
 from django.utils import timezone, translation
 from opentelemetry import trace
@@ -31,11 +31,12 @@ from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.testing import call_task, reported_progress
 from tests.support.factories import JobFactory
+from tests.support.jobs import sql
+from tests.support.waiting import DEADLINE
 from tests.support.waiting import run as run_async
 from tests.support.workers import working as worker
 
 from .shop import (
-    DEADLINE,
     ask,
     committed,
     example,
@@ -149,13 +150,10 @@ def test_a_fenced_write_by_a_worker_that_has_lost_its_job(monkeypatch: pytest.Mo
         job = django_pgqueue.current_job()
         # As by recovery: it does not look like a job whose claim was lost, which its worker claims again.
         # A worker does not run a job twice at once, so it goes to a queue that only the second one reads.
-        with transaction.atomic(), connections["default"].cursor() as cursor:
-            cursor.execute("CALL pgqueue_finish(%s, %s, 'release')", [job.pk, job.lease])
-            cursor.execute(
-                "UPDATE pgqueue_job_live SET attempts = 1, forgiven_attempts = 1, queue_name = 'second'"
-                " WHERE id = %s",
-                [job.pk],
-            )
+        with transaction.atomic():
+            sql("CALL pgqueue_finish(%s, %s, 'release')", job.pk, job.lease)
+            sql("UPDATE pgqueue_job_live SET attempts = 1, forgiven_attempts = 1, queue_name = 'second'"
+                " WHERE id = %s", job.pk)  # fmt: skip
         second = Thread(target=produce)
         second.start()
         second.join()

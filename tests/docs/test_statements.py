@@ -8,14 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connections
+from django.db import IntegrityError
 from django.utils import timezone
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import Job, JobStat, Pause, Schedule, ScheduleRun, Worker
-from tests.app.tasks import noop
-from tests.support.databases import alias, fresh_database, migrate
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.figures import classes
 from tests.support.sessions import open_raw
@@ -185,11 +183,6 @@ def test_a_job_whose_transaction_has_not_committed() -> None:
 # --- Upgrading and uninstalling
 
 
-LEFT = """
-    SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
-    UNION ALL SELECT proname FROM pg_proc WHERE proname ~ '^_?pgqueue'
-    UNION ALL SELECT tgname FROM pg_trigger WHERE tgname LIKE 'pgqueue%'
-"""
 SEQUENCES = """
     SELECT oid::regclass::text FROM pg_class
     WHERE relkind = 'S' AND relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
@@ -219,19 +212,3 @@ def test_a_copy_for_development_is_emptied() -> None:
     ask(statements("upgrade/empty_copy"))
     assert [model.objects.count() for model in (Job, Worker, JobStat)] == [0, 0, 0]
     assert enqueue(example("tasks").send_receipt, 1).status == "pending"
-
-
-@committed
-@pytest.mark.promise("uninstall")
-def test_migrating_to_zero_drops_everything_without_asking() -> None:
-    def left() -> set[str]:
-        with connections[using].cursor() as cursor:
-            cursor.execute(LEFT)
-            return {name for (name,) in cursor.fetchall()}
-
-    with fresh_database() as name, alias("uninstalled", NAME=name) as using:
-        migrate(using)
-        enqueue(noop.using(database=using))
-        assert left() >= {"pgqueue_job", "pgqueue_enqueue", "pgqueue_guard"}
-        migrate(using, "zero")
-        assert left() == set()

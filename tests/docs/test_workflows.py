@@ -21,18 +21,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
 from tests.admin.helpers import drawing_of
 
-from .shop import (
-    DOCS,
-    EXAMPLES,
-    ask,
-    example,
-    fresh,
-    in_shop,
-    run,
-    run_attempts,
-    statements,
-    work,
-)
+from .shop import DOCS, EXAMPLES, ask, example, fresh, in_shop, run, run_attempts, statements, work
 
 pytestmark = in_shop
 

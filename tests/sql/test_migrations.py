@@ -62,6 +62,7 @@ def test_each_sql_file_is_installed_by_exactly_one_migration() -> None:
     assert used == dict.fromkeys((str(path.relative_to(SQL_FOLDER)) for path in sql_files()), 1)
 
 
+@pytest.mark.promise("uninstall")
 def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
     with alias("fresh", NAME=database) as fresh:
         migrate(fresh)
@@ -70,9 +71,9 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         assert "_pgqueue_finish_one" in first
         assert names(fresh, TRIGGERS) == [
             "pgqueue_attach", "pgqueue_check_size", "pgqueue_guard", "pgqueue_schedule_changed",
-            "pgqueue_wake_insert",
-            "pgqueue_wake_update",
+            "pgqueue_wake_insert", "pgqueue_wake_update",
         ]  # fmt: skip
+        enqueue(noop.using(database=fresh))
         migrate(fresh, "0001")
         assert names(fresh, TRIGGERS) == []
         assert "pgqueue_job_past_8" in names(fresh)
