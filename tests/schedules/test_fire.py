@@ -313,6 +313,14 @@ def test_a_run_has_one_row(one: Connection) -> None:
         ScheduleRun.objects.create(schedule=schedule, run_at=runs_of(schedule)[0], outcome="enqueued")
 
 
+@pytest.mark.parametrize("state", ["paused_at", "retired_at"])
+def test_a_schedule_that_is_paused_or_retired_fires_nothing(one: Connection, state: str) -> None:
+    overdue()
+    Schedule.objects.update(**{state: datetime.now(UTC)})
+    assert fire(one) == 0
+    assert not Job.objects.exists()
+
+
 # -- broken schedules
 
 
@@ -521,7 +529,9 @@ def test_a_pause_owes_nothing(one: Connection, is_paused_first: bool) -> None:
     Schedule.objects.update(cron=None, every=DECADE)
     if not is_paused_first:
         schedule.pause()
-    assert (fire(one), Schedule.objects.get().next_run_at) == (0, None)
+    assert fire(one) == 0
+    if is_paused_first:
+        assert Schedule.objects.get().next_run_at is None
     schedule.resume()
     assert Schedule.objects.get().owed is None
     fire(one)
