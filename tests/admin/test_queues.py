@@ -119,7 +119,7 @@ def test_the_page_of_a_queue(root: Client, wording: SnapshotAssertion) -> None:
     JobFactory.create(queue_name="mail", run_after=ago(minutes=5))
     JobFactory.create(queue_name="mail", scheduled=True)
     JobFactory.create(queue_name="mail", running=True, worker=worker.pk, last_attempted_at=ago(minutes=2))
-    JobFactory.create(queue_name="mail", running=True, worker=999, last_attempted_at=ago(minutes=1))
+    JobFactory.create(queue_name="mail", running=True, worker=-1, last_attempted_at=ago(minutes=1))
     JobFactory.create_batch(2, queue_name="mail", retrying=True)
     JobFactory.create(queue_name="mail", failed=True)
     JobFactory.create(queue_name="other")

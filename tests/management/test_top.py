@@ -65,7 +65,7 @@ def busy(minute: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
             current_step="rows", last_attempted_at=timezone.now() - timedelta(minutes=age),
         )  # fmt: skip
         JobProgress.objects.create(job_id=job.pk, done=50, total=100, note="halfway")
-    JobFactory.create(pk=901, running=True, worker=99)
+    JobFactory.create(pk=901, running=True, worker=-1)  # no worker has this id
     # The next minute may begin.
     for age, counts in ((1, {"failed": 3, "done": 117}), (0, {"done": 120}), (90, {"failed": 1})):
         at = minute - timedelta(minutes=age)
@@ -181,7 +181,7 @@ def test_shards_share_a_screen_and_one_that_is_down_is_no_zero() -> None:
     WorkerFactory.create(host="app-1", pid=7, slots=4)
     WorkerFactory.build(host="app-2", pid=8, slots=3).save(using="other")
     for number in range(2):
-        JobFactory.build(pk=number + 5, running=True, worker=99, queue_name="mail").save(using="other")
+        JobFactory.build(pk=number + 5, running=True, worker=-1, queue_name="mail").save(using="other")
     with sharded("down"):
         names = ["default", "other", "down"]
         found, view = look(names), View(names)
