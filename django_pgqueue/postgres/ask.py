@@ -31,7 +31,7 @@ _MOST = 8  # threads at a time for each database: hanging ones must not pile up
 _slots: dict[str, BoundedSemaphore] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # on Python 3.11, a generic one that is frozen cannot have slots
 class Answers(Generic[T]):
     """What the databases have answered, and why some have not."""
 
