@@ -130,6 +130,9 @@ class Registration:
             if not session.holds_lock and session is not self._asked_by:
                 self._asked_by = session
                 self._end_last_session(session)
+        return self._write(session, query, proof)
+
+    def _write(self, session: Session, query: str, proof: str | None) -> list[Any]:
         options = self.options
         version = conf.current().version or f"pgqueue {__version__}"  # of the project, or of this package
         parameters = (
@@ -156,11 +159,16 @@ class Registration:
     def _end_last_session(self, session: Session) -> None:
         """End the session that this worker had before, and take its lock.
 
+        Race: between the two, the lock is free. If the supervisor lost its connection as well, its last
+        heartbeat is old, and another supervisor would find the worker dead. So the table says first that no
+        lock is held.
+
         Race: after a reconnect, the server may not have noticed the end of the old connection. A claim that
         it still works on would be committed after the new session has given back the jobs that the worker
         does not know, and no worker would run them. If the old session does not end in time, or the role has
         no right to end it, such jobs are searched once more when the lock is taken (``Connection``).
         """
+        self._write(session, "SELECT 1", None)
         session.run((_END_SQL, ([self.worker],)))
         give_up = monotonic() + END_WITHIN
         while not session.holds_lock and monotonic() < give_up:

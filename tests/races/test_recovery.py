@@ -7,6 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration, requeue_strangers
@@ -240,3 +241,31 @@ def test_a_claim_of_the_last_session_is_not_committed_after_the_new_one_has_look
                 claimed.result()
             assert live(setup) == {job: "pending"}
             assert new.holds_lock
+
+
+def test_race_a_worker_is_not_found_dead_between_the_end_of_its_last_session_and_its_new_lock(
+    other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor has lost its connection as well, so its last heartbeat is old."""
+    rounds: list[object] = []
+    try_lock = Registration._try_lock
+
+    def late(self: Registration, session: Session) -> None:
+        if session is new and value(other, "SELECT pid FROM pg_stat_activity WHERE pid = %s", pid) is None:
+            rounds.append(value(other, "SELECT dead FROM _pgqueue_recover_dead(0.1, 60, 3, 100, 20)"))
+        try_lock(self, session)
+
+    monkeypatch.setattr(Registration, "_try_lock", late)
+    registration = Registration(WorkerOptions(), WORKER, 1)
+    new: Session | None = None
+    with closing(connect_worker("default")) as old:
+        pid = old.connection.info.backend_pid
+        registration.register(old)
+        (job,) = running(other, worker=WORKER)
+        other.execute("UPDATE pgqueue_worker SET heartbeat_at = heartbeat_at - interval '1 s'")
+        with closing(connect_worker("default")) as new:
+            registration.register(new)
+            assert new.holds_lock
+    assert rounds
+    assert not any(rounds)
+    assert live(other) == {job: "running"}

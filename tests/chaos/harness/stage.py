@@ -104,15 +104,22 @@ class Stage:
         ]
 
     def all_up(self) -> None:
-        """Wait until all processes are up, and no dead ones are registered."""
+        """Wait until all processes are up, and no dead ones are registered. No command may have ended."""
         count = self.processes * len(self.commands)
-        until(
-            lambda: len(self.at_work()) == Worker.objects.count() == count,
-            seconds=PATIENCE,
-            what=f"{count} workers and no dead",
-        )
-        for command in self.commands:
-            assert command.process.poll() is None, command.log
+        registered: list[Any] = []
+
+        def are_up() -> bool:
+            for command in self.commands:
+                assert command.process.poll() is None, command.log
+            columns = "id", "pid", "supervisor", "heartbeat_at", "holds_lock"
+            registered[:] = Worker.objects.values_list(*columns)
+            return len(self.at_work()) == len(registered) == count
+
+        try:
+            until(are_up, seconds=PATIENCE, what=f"{count} workers and no dead")
+        except AssertionError as error:
+            error.add_note(f"registered: {registered}")
+            raise
 
     def all_over(self) -> None:
         """Wait until no job waits or runs."""
