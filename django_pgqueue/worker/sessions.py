@@ -160,7 +160,7 @@ class Registration:
         """End the session that this worker had before, and take its lock.
 
         Race: between the two, the lock is free. If the supervisor lost its connection as well, its last
-        heartbeat is old, and another supervisor would find the worker dead. So the table says first that no
+        heartbeat is old, and another supervisor would find the worker dead unless the table says that no
         lock is held.
 
         Race: after a reconnect, the server may not have noticed the end of the old connection. A claim that
