@@ -23,7 +23,7 @@ from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
 from .server import in_transaction
-from .sessions import only_atomic_jobs_ran_again
+from .sessions import SLOW_HEARTBEAT, only_atomic_jobs_ran_again
 
 __all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "SCENARIOS", "found", "news"]
 
@@ -256,7 +256,7 @@ SCENARIOS = [
         """,
         faults=(slow, reset, forget),
         # Longer than the deadline of an answer: after it, other jobs would run elsewhere as well.
-        settings={"LEASE": 120.0, "HEARTBEAT": 1.0},
+        settings={"LEASE": 120.0, **SLOW_HEARTBEAT},
         world=behind_proxies,
         check=only_atomic_jobs_ran_again,
         within={
