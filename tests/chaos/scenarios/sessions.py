@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -14,7 +15,7 @@ from django_pgqueue.models import Worker
 from tests.app import ledger_tasks as tasks
 from tests.support.poolers import lacks_pgbouncer
 from tests.support.servers import OwnServer
-from tests.support.sessions import open_raw
+from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
 from ..harness.accounts import Run
@@ -91,12 +92,23 @@ def lock(stage: Stage) -> None:
     """Change the table of jobs, and hold the lock for longer than a worker waits for it."""
     in_transaction(stage, 0.5)
     for change in ("ADD COLUMN chaos integer", "DROP COLUMN chaos"):
-        fault = stage.havoc.fault("locked tables", explains=False)
-        with fault, stage.world.connect() as own, own.transaction():
-            own.execute(f"ALTER TABLE pgqueue_job {change}")
-            time.sleep(LOCKED)
+        with stage.havoc.fault("locked tables", explains=False), stage.world.connect() as own:
+            until(partial(_is_changed, own, change), seconds=PATIENCE, what=change)
         stage.over(stage.load.enqueue(lambda number: tasks.sync_effect.bind(number, 0.0)))
     stage.all_up()
+
+
+def _is_changed(own: Connection, change: str) -> bool:
+    """Change the table of jobs and hold the lock. Return False if a worker had a partition that it waited
+    for, and waited for the table: an operator repeats such a change.
+    """
+    try:
+        with own.transaction():
+            own.execute(f"ALTER TABLE pgqueue_job {change}")
+            time.sleep(LOCKED)
+    except psycopg.errors.DeadlockDetected:
+        return False
+    return True
 
 
 def cancel(stage: Stage) -> None:
