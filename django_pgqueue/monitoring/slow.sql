@@ -1,7 +1,6 @@
 -- The running job of each task that has run for the longest time, if that is long, and how long the attempts of the
--- task ran. Follows the statistics of a span, which are read for these tasks only.
-SELECT longest.task_path, longest.id, longest.seconds, usual.run_histogram
-FROM (
+-- task ran. Follows the statistics of a span, which are read once for all of these tasks.
+, longest AS MATERIALIZED (
     SELECT DISTINCT ON (running.task_path) running.task_path, running.id, running.seconds
     FROM (
         SELECT job.task_path, job.id,
@@ -10,7 +9,7 @@ FROM (
     ) AS running
     WHERE running.seconds > %(least)s
     ORDER BY running.task_path, running.seconds DESC
-) AS longest
-CROSS JOIN LATERAL (
-    SELECT ARRAY[{run_histogram_sums}] AS run_histogram FROM part WHERE part.task_path = longest.task_path
-) AS usual
+)
+SELECT longest.task_path, longest.id, longest.seconds, ARRAY[{run_histogram_sums}]
+FROM longest JOIN part ON part.task_path = longest.task_path
+GROUP BY 1, 2, 3
