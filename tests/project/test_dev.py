@@ -118,7 +118,9 @@ def test_an_environment_is_made_once_and_packages_are_added(checkout: Checkout) 
     assert handed_over == f"-m pytest --rootdir {checkout.root} -n 4 --dist worksteal -k one"
     assert checkout.run("test") == (0, "")
     assert checkout.installs() == []
-    assert checkout.run("demo", "--serve")[0] == 0
+    code, output = checkout.run("demo", "--serve")
+    said = re.findall(r"^dev\.py: (\w+ the \w+)", output, re.MULTILINE)  # what the first seconds wait for
+    assert (code, said) == (0, ["Installing the packages", "Starting the database"])
     *_, install, handed_over = checkout.calls()
     assert install == "-m pip install --quiet --disable-pip-version-check --group demo"
     assert handed_over == f"{checkout.root}/example_project/manage.py demo --serve"
