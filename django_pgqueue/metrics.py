@@ -10,10 +10,10 @@ other databases are not affected.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 from time import monotonic, perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
@@ -29,7 +29,7 @@ from .formatting import get_logger
 from .models import Queue
 from .models.statistics import HISTOGRAM_BOUNDS
 from .monitoring.depth import STATES, Depth, Flow, depths, flows
-from .monitoring.spans import OUTCOMES, Figures, totals
+from .monitoring.spans import OUTCOMES, totals
 from .monitoring.workers import Crew, Vital, scale_hint
 from .postgres.ask import SECONDS, ask_all
 from .postgres.timeout import TimeLimitReached, time_limit, within
@@ -104,25 +104,18 @@ class PgQueueCollector(Collector):
             if found is None:
                 logger.warning("no metrics of the database %r: %s", alias, shards.failed[alias])
             else:
-                _add_database(families, alias, found)
+                for name, labels, *values in found[0]:
+                    families[name].add_metric([alias, *labels], *values)
             families["up"].add_metric([alias], int(found is not None))
-            took = perf_counter() - began if alias not in several else found.seconds if found else SECONDS
+            took = perf_counter() - began if alias not in several else found[1] if found else SECONDS
             families["scrape_duration_seconds"].add_metric([alias], took)
         yield from families.values()
 
 
-class _Read(NamedTuple):
-    """What was read in a database."""
-
-    depths: dict[str, Depth]
-    counts: dict[tuple[str, str], int]  # by queue and state
-    crew: Crew
-    totals: Sequence[Figures]
-    wanted: dict[str, float]
-    seconds: float  # how long that took
-
-
-def _read(alias: str) -> _Read:
+def _read(alias: str) -> tuple[list[tuple[Any, ...]], float]:
+    """Return the samples of a database, and how many seconds it took to read them: the name of the figure,
+    the labels, and the value, or the classes and the sum of a histogram.
+    """
     began = perf_counter()
     with time_limit(alias, PATIENCE):
         every, crew = totals(alias), Crew(alias)
@@ -132,7 +125,25 @@ def _read(alias: str) -> _Read:
         counted = flows(alias)
         wanted = {row.queue_name: row.slots for row in scale_hint(alias).queues}
     counts = _counts(alias, found, counted)
-    return _Read(found, counts, crew, every, wanted, perf_counter() - began)
+    samples: list[tuple[Any, ...]] = [("jobs", key, count) for key, count in counts.items()]
+    for name, depth in found.items():
+        samples += [
+            ("oldest_ready_age_seconds", [name], depth.oldest_ready),
+            ("longest_running_age_seconds", [name], depth.longest_running),
+            ("queue_paused", [name], int(depth.is_paused)),
+            ("queue_workers", [name], crew.serving(name)),
+        ]
+    samples += [("wanted_slots", [name], wanted.get(name, 0.0)) for name in {*found, *wanted}]
+    samples += [("workers", [vital.value], crew.count(vital)) for vital in Vital]
+    samples += [("slots", [], crew.slots), ("busy_slots", [], crew.busy)]
+    for total in every:
+        labels = [total.queue_name, total.task_path]
+        samples += [("attempts", [*labels, outcome], getattr(total, outcome)) for outcome in OUTCOMES]
+        for what in ("wait", "run"):
+            sums = accumulate(getattr(total, f"{what}_histogram"))
+            buckets = list(zip(_CLASSES, sums, strict=True))
+            samples.append((f"{what}_seconds", labels, buckets, getattr(total, f"{what}_seconds")))
+    return samples, perf_counter() - began
 
 
 #: What this process has counted beyond ``MOST``, and until when that is used. None: it took too long.
@@ -173,35 +184,3 @@ def registry(databases: Collection[str] | None = None) -> CollectorRegistry:
     found = CollectorRegistry()
     found.register(PgQueueCollector(databases))
     return found
-
-
-def _add_database(families: dict[str, Any], alias: str, read: _Read) -> None:
-    """Add the samples of a database."""
-    found, counts, crew, every, wanted, _seconds = read
-
-    def add(name: str, value: float, *labels: str) -> None:
-        families[name].add_metric([alias, *labels], value)
-
-    for name, depth in found.items():
-        for state in STATES:
-            if (name, state) in counts:
-                add("jobs", counts[name, state], name, state)
-        add("oldest_ready_age_seconds", depth.oldest_ready, name)
-        add("longest_running_age_seconds", depth.longest_running, name)
-        add("queue_paused", int(depth.is_paused), name)
-        add("queue_workers", crew.serving(name), name)
-    for name in {*found, *wanted}:
-        add("wanted_slots", wanted.get(name, 0.0), name)
-    for vital in Vital:
-        add("workers", crew.count(vital), vital.value)
-    add("slots", crew.slots)
-    add("busy_slots", crew.busy)
-    for total in every:
-        labels = [total.queue_name, total.task_path]
-        for outcome in OUTCOMES:
-            add("attempts", getattr(total, outcome), *labels, outcome)
-        for what in ("wait", "run"):
-            sums = accumulate(getattr(total, f"{what}_histogram"))
-            buckets = list(zip(_CLASSES, sums, strict=True))
-            seconds = getattr(total, f"{what}_seconds")
-            families[f"{what}_seconds"].add_metric([alias, *labels], buckets, sum_value=seconds)
