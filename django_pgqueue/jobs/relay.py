@@ -24,12 +24,11 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio import AbstractEventLoop, Future
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -75,14 +74,6 @@ class HandOverFailed(PgQueueError):
     """A call could not be handed over to its database. This is retried."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Parcel:
-    """One call on its way."""
-
-    content: dict[str, Any]  # as _pgqueue_receive reads it
-    answer: Future[int | Exception]  # the id of the job there, or why there is none
-
-
 def _backoff(error: BaseException, result: TaskResult[Any, Any]) -> float:
     return exponential(result.attempts, *BACKOFF)
 
@@ -95,9 +86,7 @@ async def hand_over(shard: str, call: dict[str, Any], token: str) -> str:
     courier = _COURIERS.setdefault(loop, {}).setdefault(shard, Courier(shard))
     claimed_at = job.last_attempted_at and job.last_attempted_at.astimezone(UTC).isoformat()
     content = {**call, "id": job.pk, "token": token, "claimed_at": claimed_at}
-    parcel = Parcel(content, loop.create_future())
-    await courier.deliver(parcel)
-    return public_id(courier.opened(parcel), shard)
+    return public_id(await courier.deliver(content), shard)
 
 
 @task(queue_name=RELAY, max_attempts=2**31 - 1, backoff=_backoff, fail_on=InvalidTask)
@@ -129,40 +118,40 @@ class Courier:
 
     def __init__(self, shard: str) -> None:
         self._shard = shard
-        self._waiting: deque[Parcel] = deque()
+        #: By what answers them, with the id of the job there, or why there is none.
+        self._waiting: dict[Future[int | Exception], dict[str, Any]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._is_stuck = False
         self._failure: Exception | None = None
         self._down_until = 0.0
 
-    async def deliver(self, parcel: Parcel) -> None:
-        """Wait for the answer. Raise ``HandOverFailed`` if there is none."""
-        if self._is_stuck or asyncio.get_running_loop().time() < self._down_until:
+    async def deliver(self, content: dict[str, Any]) -> int:
+        """Hand over a call, as _pgqueue_receive reads it. Return the id of the job there, or raise why there
+        is none.
+        """
+        loop = asyncio.get_running_loop()
+        if self._is_stuck or loop.time() < self._down_until:
             raise self._failed()
-        self._waiting.append(parcel)
+        answer: Future[int | Exception] = loop.create_future()
+        self._waiting[answer] = content
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         try:
-            await asyncio.wait([parcel.answer], timeout=PATIENCE)
+            await asyncio.wait([answer], timeout=PATIENCE)
         except asyncio.CancelledError:
-            if parcel in self._waiting:
-                self._waiting.remove(parcel)
-            else:  # its statement may need the thread of this job
-                await asyncio.wait([parcel.answer], timeout=PATIENCE)
+            if self._waiting.pop(answer, None) is None:  # its statement may need the thread of this job
+                await asyncio.wait([answer], timeout=PATIENCE)
             raise
-        if not parcel.answer.done():
+        if not answer.done():
             self._is_stuck = True
             self._failure = TimeoutError(f"no answer for {PATIENCE:g} seconds")
             raise self._failed()
-
-    def opened(self, parcel: Parcel) -> int:
-        """Return the id of the job there, or raise why there is none."""
-        answer = parcel.answer.result()
-        if answer is self._failure:
+        found = answer.result()
+        if found is self._failure:
             raise self._failed()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _failed(self) -> HandOverFailed:
         """Return the error of one job: several jobs must not raise the same one."""
@@ -173,77 +162,71 @@ class Courier:
     async def _send(self) -> None:
         """Hand over until nothing waits. A job that ends leaves this to go on for the others."""
         while self._waiting:
-            parcels = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
-            answers: Sequence[int | Exception]
+            some = {answer: self._waiting.pop(answer) for answer in list(self._waiting)[:MOST]}
+            found: Sequence[int | Exception]
             try:
-                answers = await sync_to_async(receive)(self._shard, parcels)
+                found = await sync_to_async(receive)(self._shard, list(some.values()))
             except Exception as error:
                 self._failure, self._down_until = error, asyncio.get_running_loop().time() + PAUSE
-                parcels += self._waiting
+                some |= self._waiting
                 self._waiting.clear()
-                answers = [error] * len(parcels)
+                found = [error] * len(some)
             self._is_stuck = False
-            for parcel, answer in zip(parcels, answers, strict=True):
-                parcel.answer.set_result(answer)
+            for answer, each in zip(some, found, strict=True):
+                answer.set_result(each)
         self._sending = None
 
 
 _COURIERS: WeakKeyDictionary[AbstractEventLoop, dict[str, Courier]] = WeakKeyDictionary()
 
 
-def receive(shard: str, parcels: Sequence[Parcel]) -> list[int | Exception]:
+def receive(shard: str, calls: Sequence[dict[str, Any]]) -> list[int | Exception]:
     """Hand over calls in one transaction; if the database refuses one of them, each in its own. Return the
     ids of the jobs there, or why there is none. Raise what concerns all of them.
     """
     _commit_each(shard)
     # A test may have a transaction, which must survive an error.
     block = transaction.atomic(using=shard) if connections[shard].in_atomic_block else nullcontext()
-    content = json.dumps([parcel.content for parcel in parcels])
     try:
         with block:
-            jobs = {row[0]: row[1] for row in fetch_rows(shard, _RECEIVE_SQL, [content])}
+            jobs = {row[0]: row[1] for row in fetch_rows(shard, _RECEIVE_SQL, [json.dumps(calls)])}
     except (DatabaseError, InterfaceError) as error:
         if (getattr(error.__cause__, "sqlstate", None) or "08").startswith(_ABOUT_ALL):
             raise explained(error, shard) from error.__cause__
-        if len(parcels) > 1:
-            return [answer for parcel in parcels for answer in receive(shard, [parcel])]
+        if len(calls) > 1:
+            return [answer for call in calls for answer in receive(shard, [call])]
         return [explained(error, shard)]
-    return [jobs[parcel.content["id"]] or HandOverFailed("The call was cancelled.") for parcel in parcels]
+    return [jobs[call["id"]] or HandOverFailed("The call was cancelled.") for call in calls]
 
 
-class Moved(NamedTuple):
-    """What a step of a move has done."""
-
-    after: int  # the last id
-    moved: int
-    left: int
-
-
-def move_spread(alias: str, after: int = 0) -> Moved | None:
-    """Move the next waiting jobs of a shard that are spread (``@task(spread=...)``) to the other shards, from
-    the id ``after`` on. In one transaction, a job is cancelled, and a job of the relay takes its call.
+def move_spread(alias: str) -> Iterator[tuple[int, int]]:
+    """Move the waiting jobs of a shard that are spread (``@task(spread=...)``) to the other shards, and yield
+    of some at a time how many have moved and how many stay. In one transaction, a job is cancelled, and a job
+    of the relay takes its call.
 
     Jobs that have started once stay, and so do jobs that others wait for, and jobs that wait or belong to a
-    batch. Return None if there are no more.
+    batch.
 
     Race: a worker claims a job at this moment. Whoever locks its row first has it; a cancelled job is not
     claimed, and a job that was claimed is no longer found here.
     """
-    spread = {each.module_path: each for each in declared_tasks() if each.spread is not None}
-    with transaction.atomic(using=alias):
-        waiting = Job.objects.using(alias).filter(
-            ~Exists(Edge.objects.using(alias).filter(parent_id=OuterRef("pk"))),
-            shelf=0, status=Job.Status.PENDING, attempts=0, batch_id=None, parent_ids=None, pk__gt=after,
-            task_path__in=spread,
-        )  # fmt: skip
-        jobs = list(waiting.order_by("pk").select_for_update(skip_locked=True)[:MOST])
-        if not jobs:
-            return None
-        made = ((job.pk, _call_elsewhere(job, spread[job.task_path])) for job in jobs)
-        calls = {pk: call for pk, call in made if call is not None}
-        fetch_rows(alias, _MOVED_SQL, [[*calls]])
-        write_all(iter(calls.values()))
-    return Moved(jobs[-1].pk, len(calls), len(jobs) - len(calls))
+    spread, after = {each.module_path: each for each in declared_tasks() if each.spread is not None}, 0
+    while True:
+        with transaction.atomic(using=alias):
+            waiting = Job.objects.using(alias).filter(
+                ~Exists(Edge.objects.using(alias).filter(parent_id=OuterRef("pk"))),
+                shelf=0, status=Job.Status.PENDING, attempts=0, batch_id=None, parent_ids=None, pk__gt=after,
+                task_path__in=spread,
+            )  # fmt: skip
+            jobs = list(waiting.order_by("pk").select_for_update(skip_locked=True)[:MOST])
+            if not jobs:
+                return
+            made = ((job.pk, _call_elsewhere(job, spread[job.task_path])) for job in jobs)
+            calls = {pk: call for pk, call in made if call is not None}
+            fetch_rows(alias, _MOVED_SQL, [[*calls]])
+            write_all(iter(calls.values()))
+        after = jobs[-1].pk
+        yield len(calls), len(jobs) - len(calls)
 
 
 def _call_elsewhere(job: Job, definition: Task[..., Any]) -> Call | None:

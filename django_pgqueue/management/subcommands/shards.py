@@ -101,10 +101,8 @@ def _drain(alias: str, *, draining: bool, moves: bool) -> Output:
     moved = left = 0
     if moves:
         discover()
-        step = move_spread(alias)
-        while step is not None:
-            moved, left = moved + step.moved, left + step.left
-            step = move_spread(alias, step.after)
+        for some, rest in move_spread(alias):
+            moved, left = moved + some, left + rest
     (row,) = _rows([alias])
     within = f"within {SEEN_FOR:g} seconds, in each process"
     text = [f"Jobs are spread to {alias!r} again, {within}."]
