@@ -401,8 +401,8 @@ def _reading_from(admin: DatabaseAdmin[Any], request: HttpRequest, may_use_repli
     replica = conf.current().replicas.get(admin.writes_to, "") if may_use_replica else ""
     source, before = replica or admin.database, _reading.get()
     if not same_database(source, admin.writes_to):
-        request.pgqueue_replica = state = replica_state(source)  # type: ignore[attr-defined]
-        if replica and state.answers:
+        answers, request.pgqueue_replica = replica_state(source)  # type: ignore[attr-defined]
+        if replica and answers:
             _reading.set((admin, replica))
     try:
         yield

@@ -7,7 +7,6 @@ time is the primary's, and the age is measured by the clock of the standby.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections
@@ -28,37 +27,21 @@ _IDENTITY = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """A database that is read in place of the one that is written."""
-
-    alias: str
-    answers: bool = False
-    is_standby: bool = False
-    seconds: float | None = None
-    """The age of the last transaction that it has replayed; None if it has replayed none since its start."""
-
-    def __str__(self) -> str:
-        names = {"alias": self.alias, "age": age(self.seconds or 0)}
-        if not self.answers:
-            return _("The replica “%(alias)s” does not answer. This page is read from the primary.") % names
-        if not self.is_standby:
-            return _("This page is read from the database “%(alias)s”, which is not a standby.") % names
-        if self.seconds is None:
-            words = _("This page is read from the replica “%(alias)s”, which has replayed nothing yet.")
-        else:
-            words = _("This page is read from the replica “%(alias)s”, whose last change is %(age)s old.")
-        return words % names
-
-
-def replica_state(alias: str) -> ReplicaState:
-    """Return how a replica is."""
+def replica_state(alias: str) -> tuple[bool, str]:
+    """Return whether a database answers that is read in place of the one that is written, and how it is."""
     try:
         [(is_standby, seconds)] = fetch_rows(alias, _STATE)
     except (InterfaceError, OperationalError):
         connections[alias].close()
-        return ReplicaState(alias)
-    return ReplicaState(alias, True, is_standby, seconds)
+        words = _("The replica “%(alias)s” does not answer. This page is read from the primary.")
+        return False, words % {"alias": alias}
+    if not is_standby:
+        words = _("This page is read from the database “%(alias)s”, which is not a standby.")
+    elif seconds is None:
+        words = _("This page is read from the replica “%(alias)s”, which has replayed nothing yet.")
+    else:
+        words = _("This page is read from the replica “%(alias)s”, whose last change is %(age)s old.")
+    return True, words % {"alias": alias, "age": age(seconds or 0)}
 
 
 def is_replica_of(alias: str, primary: str) -> bool:
