@@ -82,7 +82,26 @@ if TYPE_CHECKING:
     from .tasks.task import BoundTask, Task
     from .tasks.unique import Unique
 else:
-    _HOMES = {
+
+    def _lazily(namespace, homes):
+        """Return the ``__getattr__`` of a package whose names are in these modules."""
+        package = namespace["__name__"]
+        home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+        def resolve(name):
+            if name not in home_of:
+                from .tasks.misuse import check_import
+
+                check_import(package, name)
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            from importlib import import_module
+
+            value = namespace[name] = getattr(import_module(f"{package}.{home_of[name]}"), name)
+            return value
+
+        return resolve
+
+    __getattr__ = _lazily(globals(), {
         "compat": "InvalidTask",
         "exceptions": "BatchFinished CancelJob EventTimeout JobExists JobFinished LeaseLost ParentGone "
             "PgQueueError RetryLater ShardsFailed Snooze StepError TaskTimeout",
@@ -104,25 +123,7 @@ else:
         "tasks.shards": "shard_for",
         "tasks.task": "BoundTask Task",
         "tasks.unique": "Unique",
-    }  # fmt: skip
-    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-    def __getattr__(name):
-        if name not in _HOME_OF:
-            if name.endswith("Backend"):
-                # A wrong BACKEND in TASKS. Of an AttributeError, Django would not show the words.
-                raise ImportError(
-                    f"{__name__} has no {name!r}. The task backend is "
-                    f'"{__name__}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
-                )
-            from .tasks.misuse import check_import
-
-            check_import(__name__, name)
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-        return value
+    })  # fmt: skip
 
     def __dir__():
         return __all__

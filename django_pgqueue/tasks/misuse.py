@@ -152,6 +152,11 @@ def check_import(module: str, name: str) -> None:
     """Raise ImportError for a name that people expect in a public module, if another one takes its place.
     Of an AttributeError, an import would not show the words.
     """
+    if module == "django_pgqueue" and name.endswith("Backend"):  # a wrong BACKEND in TASKS
+        raise ImportError(
+            f"{module} has no {name!r}. The task backend is "
+            f'"{module}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
+        )
     if ours := words()[module].get(name):
         raise ImportError(f"{module} has no {name!r}. Use {ours.format(word=name)}.")
 

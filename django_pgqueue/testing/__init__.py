@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .running import AttemptResult, arun_jobs, reported_progress, run_jobs, run_maintenance
     from .workers import RunningWorker, running_worker
 else:
-    _HOMES = {
+    from .. import _lazily
+
+    __getattr__ = _lazily(globals(), {
         "assertions": "assert_enqueued assert_not_enqueued enqueued",
         "backends": "DummyBackend ImmediateBackend",
         "calls": "acall_task call_task fake_job",
@@ -31,19 +33,7 @@ else:
         "modes": "dummy_jobs immediate_jobs",
         "running": "AttemptResult arun_jobs reported_progress run_jobs run_maintenance",
         "workers": "RunningWorker running_worker",
-    }
-    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-    def __getattr__(name):
-        if name not in _HOME_OF:
-            from ..tasks.misuse import check_import
-
-            check_import(__name__, name)
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-        return value
+    })  # fmt: skip
 
     def __dir__():
         return sorted({*globals(), *__all__})

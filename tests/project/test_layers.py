@@ -66,7 +66,6 @@ INSIDE_FUNCTIONS = {
     "worker.__main__": "Django is set up first",
     "management.subcommands.operating": "prometheus_client is optional",
     "views": "prometheus_client is optional",
-    "testing": "only an unknown name needs the words of misuse",
     "testing.backends": "Django imports it while apps load, like the backend",
     "testing.pytest_plugin": "pytest imports it before Django is set up, and in projects without Django",
     "testing.worker_process": "Django is set up first",

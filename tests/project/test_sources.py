@@ -46,7 +46,6 @@ PLACES = {
     "maintenance.schedules": "the modules of installed apps that have declared schedules",
     "admin.job_page.formatter": "of a row: a model that is installed already, and nothing is imported",
     "worker.spawn": "PGQUEUE['SETUP'], which the parent process passes on",
-    "testing": "the public names of the package",
 }
 
 
