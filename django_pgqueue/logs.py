@@ -25,12 +25,10 @@ class JobFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the values, and keep the record."""
-        running = RUNNING.get(None)
-        row = running.row if running is not None else None
         values: tuple[Any, ...] = (self.nothing,) * len(_FIELDS)
-        if row is not None:
-            attempt = row.attempts - row.forgiven_attempts
-            values = (row.id, row.task_path, row.queue_name, attempt)
+        if (running := RUNNING.get(None)) is not None:
+            row = running.row
+            values = (row.id, row.task_path, row.queue_name, row.attempts - row.forgiven_attempts)
         for name, value in zip(_FIELDS, values, strict=True):
             if not hasattr(record, name):
                 setattr(record, name, value)

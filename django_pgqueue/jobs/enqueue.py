@@ -127,7 +127,8 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
             jobs = JobList(options.alias, write_all(prepared))
         else:
             jobs = options.keeper.many(prepared)
-        span.stored(None, "", len(jobs))
+        if span is not None:
+            span.stored(None, "", len(jobs))
     if heard:
         _announce_all(heard, jobs)
     return jobs
@@ -144,7 +145,8 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     with tracing.sending(task.queue_name, options.task_path) as span:
         call = prepare(options, args, kwargs, capture())
         job = write(call) if options.keeper is None else options.keeper.one(call)
-        span.stored(job.pk, job.enqueue_outcome or "")
+        if span is not None:
+            span.stored(job.pk, job.enqueue_outcome or "")
     return job
 
 
@@ -220,11 +222,12 @@ def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, Enq
         batch,
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
-    if outcomes is None:
-        return store_calls(alias, calls, [(job_id, "created") for job_id in ids])
-    for (place, call), job_id, outcome in zip(numbered, ids, outcomes, strict=True):
-        call.check_outcome(outcome, job_id, f"item {place}: ")
-    return store_calls(alias, calls, list(zip(ids, outcomes, strict=True)))
+    done = list(zip(ids, outcomes or ["created"] * len(ids), strict=True))
+    if outcomes is not None:
+        for (place, call), (job_id, outcome) in zip(numbered, done, strict=True):
+            call.check_outcome(outcome, job_id, f"item {place}: ")
+    store_calls(alias, calls, done)
+    return done
 
 
 def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -37,10 +37,8 @@ def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) ->
         raise
 
 
-def store_calls(
-    alias: str, calls: Sequence[Any], done: list[tuple[int, EnqueueOutcome]]
-) -> list[tuple[int, EnqueueOutcome]]:
-    """Write the payloads of those calls that have one, and return what was done with their jobs.
+def store_calls(alias: str, calls: Sequence[Any], done: list[tuple[int, EnqueueOutcome]]) -> None:
+    """Write the payloads of the calls that have one. ``done``: the ids and outcomes of their jobs.
 
     The new ones of each model are written with ``bulk_create()``. As there, ``save()`` is not called; a model
     with several tables gets it, one instance after another.
@@ -63,7 +61,6 @@ def store_calls(
         for payload, before in befores:
             _forget(payload, before)
         raise
-    return done
 
 
 def _forget(payload: Any, before: int | DatabaseDefault | None) -> None:

@@ -65,16 +65,10 @@ def log_ending(
         seconds = f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"
         when = f"in {seconds} s, at {at:%Y-%m-%d %H:%M:%S} UTC" if delay else "at once"
         words += f"; it runs again {when}"
-    line = "job %s %s %s (queue %s, attempt %s"
-    values: list[Any] = [
-        job.id, job.task_path, words, job.queue_name,
-        attempt if job.max_attempts is None else f"{attempt} of {job.max_attempts}",
-    ]  # fmt: skip
-    if waited is not None and ran is not None:
-        line += ", waited %.3f s, ran %.3f s"
-        values += [waited, ran]
-    line += ")%s"
-    values.append(f": {why}" if why else "")
+    which = attempt if job.max_attempts is None else f"{attempt} of {job.max_attempts}"
+    times = "" if waited is None or ran is None else f", waited {waited:.3f} s, ran {ran:.3f} s"
+    line = "job %s %s %s (queue %s, attempt %s%s)%s"
+    values = (job.id, job.task_path, words, job.queue_name, which, times, f": {why}" if why else "")
     level = _LEVEL_OF.get(kind, logging.INFO)
     with sentry.job_scope(job, scope):
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from traceback import format_exception
 from typing import Any
@@ -52,23 +53,7 @@ def carrier() -> dict[str, str] | None:
     return kept or None
 
 
-class _NoSpan:
-    """Stands in for a span if there is no tracing."""
-
-    def __enter__(self) -> _NoSpan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-    def stored(self, job: int | None, outcome: str, count: int = 1) -> None:
-        """The jobs of an enqueue are in the database."""
-
-    def ended(self, error: BaseException | None) -> None:
-        """The run of a job has ended, with this error if the attempt has failed."""
-
-
-class _Span(_NoSpan):
+class _Span:
     """A span that is the current one while the block runs."""
 
     def __init__(
@@ -94,6 +79,7 @@ class _Span(_NoSpan):
         self._span.end()
 
     def stored(self, job: int | None, outcome: str, count: int = 1) -> None:
+        """The jobs of an enqueue are in the database."""
         if job is not None:
             self._span.set_attribute("messaging.message.id", str(job))
             self._span.set_attribute("pgqueue.enqueue_outcome", outcome)
@@ -101,6 +87,7 @@ class _Span(_NoSpan):
             self._span.set_attribute("messaging.batch.message_count", count)
 
     def ended(self, error: BaseException | None) -> None:
+        """The run of a job has ended, with this error if the attempt has failed."""
         if error is not None:
             kind = type(error)
             self._span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
@@ -121,12 +108,14 @@ def _redacted(error: BaseException, task_path: str) -> dict[str, str] | None:
     return {name: redact_text(text, task_path) for name, text in texts.items()}
 
 
-#: The span of code that is not traced.
-NO_SPAN = _NoSpan()
+#: For code that is not traced.
+NO_SPAN: AbstractContextManager[Any] = nullcontext()
 
 
-def sending(queue_name: str | None, task_path: str | None) -> _NoSpan:
-    """Return the span of an enqueue, a context manager. The names are None for a batch of several."""
+def sending(queue_name: str | None, task_path: str | None) -> AbstractContextManager[Any]:
+    """Return a context manager for an enqueue. Its value is the span, or None without tracing. The names are
+    None for a batch of several.
+    """
     otel = _otel()
     if otel is None:
         return NO_SPAN
@@ -137,8 +126,8 @@ def sending(queue_name: str | None, task_path: str | None) -> _NoSpan:
     return _Span(otel, f"enqueue {queue_name}", otel.trace.SpanKind.PRODUCER, attributes)
 
 
-def processing(job: Any, given: Mapping[str, str] | None) -> _NoSpan:
-    """Return the span of the run of a job, a context manager. ``given``: the carrier of the job."""
+def processing(job: Any, given: Mapping[str, str] | None) -> AbstractContextManager[Any]:
+    """Like ``sending``, for the run of a job. ``given``: the carrier of the job."""
     otel = _otel()
     if otel is None:
         return NO_SPAN

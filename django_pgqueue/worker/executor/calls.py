@@ -66,7 +66,8 @@ def _surrounded(running: RunningJob) -> Iterator[Any]:
         try:
             yield scope
         finally:
-            span.ended(running.error)
+            if span is not None:
+                span.ended(running.error)
 
 
 _shared = lru_cache(maxsize=256)(encoding.load)
