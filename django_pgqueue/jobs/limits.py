@@ -76,9 +76,6 @@ def pause(
     return Pause.objects.using(alias).get(pk=pk)
 
 
-apause = for_async(pause)
-
-
 @hints
 def resume(
     *,
@@ -101,9 +98,6 @@ def resume(
     )  # fmt: skip
     alias = using or default_backend().home()
     return bool(fetch_value(alias, "SELECT pgqueue_resume(%s, %s)", kind, name))
-
-
-aresume = for_async(resume)
 
 
 def checked_target(function: str, **given: Any) -> tuple[str, Any]:
@@ -182,9 +176,6 @@ def on_shards(change: Callable[..., T], /, **given: Any) -> dict[str, T]:
     return answers.given
 
 
-aon_shards = for_async(on_shards)
-
-
 class Unchanged:
     """The default of what stays as it is: None means that there is no such limit."""
 
@@ -226,9 +217,6 @@ def set_limit(
     return Limit.objects.using(alias).get(pk=target)
 
 
-aset_limit = for_async(set_limit)
-
-
 @hints
 def reset_limit(
     *,
@@ -241,9 +229,6 @@ def reset_limit(
     """Restore the limit that the code declares, or none, after `set_limit`. Return whether it differed."""
     target = _target("reset_limit", queue=queue, task=task, name=name, everything=everything)
     return clear_limit(target, using=using or default_backend().home())
-
-
-areset_limit = for_async(reset_limit)
 
 
 def write_limit(
@@ -407,4 +392,9 @@ def drain_worker(worker: Worker | int, /, *, replace: bool = True, using: str | 
     return bool(fetch_value(alias, "SELECT pgqueue_drain_worker(%s, %s)", pk, replace))
 
 
+apause = for_async(pause)
+aresume = for_async(resume)
+aon_shards = for_async(on_shards)
+aset_limit = for_async(set_limit)
+areset_limit = for_async(reset_limit)
 adrain_worker = for_async(drain_worker)

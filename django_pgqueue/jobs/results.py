@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
@@ -37,17 +36,11 @@ class QueueTaskResult(Habits, GenericResult[P, R]):
 
     def __repr__(self) -> str:
         """Show the arguments, the result and the errors redacted, because this ends up in logs and shells."""
-        path, shown = self.task.module_path, copy(self)
+        path = self.task.module_path
         args, kwargs = redact_call(self.args, self.kwargs, path)
         errors = [replace(error, traceback=redact_text(error.traceback, path)) for error in self.errors]
-        result = redact(getattr(self, "_return_value", None), path)
-        for name, value in {
-            "args": args,
-            "kwargs": kwargs,
-            "errors": errors,
-            "_return_value": result,
-        }.items():
-            object.__setattr__(shown, name, value)
+        shown = replace(self, args=args, kwargs=kwargs, errors=errors)
+        object.__setattr__(shown, "_return_value", redact(getattr(self, "_return_value", None), path))
         return super(QueueTaskResult, shown).__repr__()
 
     @property

@@ -67,10 +67,6 @@ def cancel_ids(jobs: Jobs, /) -> list[int]:
     return _change("pgqueue_cancel({ids})", jobs)
 
 
-cancel = _counting(cancel_ids)
-acancel = for_async(cancel)
-
-
 def retry_ids(jobs: Jobs, /, *, done: bool = False) -> list[int]:
     """Run jobs again, now: a ``Job``, an id, a ``TaskResult``, a queryset of jobs, or an iterable of these.
 
@@ -82,17 +78,9 @@ def retry_ids(jobs: Jobs, /, *, done: bool = False) -> list[int]:
     return _change("pgqueue_retry({ids}, %s)", jobs, bool(done))
 
 
-retry = _counting(retry_ids)
-aretry = for_async(retry)
-
-
 def run_now_ids(jobs: Jobs, /) -> list[int]:
     """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
     return _change("pgqueue_run_now({ids})", jobs)
-
-
-run_now = _counting(run_now_ids)
-arun_now = for_async(run_now)
 
 
 def edit_ids(
@@ -128,10 +116,6 @@ def edit_ids(
         raise ValueError(f"edit(): {error}") from None
 
 
-edit = _counting(edit_ids)
-aedit = for_async(edit)
-
-
 def extend_ids(jobs: Jobs, duration: float | timedelta, /) -> list[int]:
     """Let running jobs run ``duration`` (seconds or a timedelta) more from now: a ``Job``, an id, a
     ``TaskResult``, a queryset of jobs, or an iterable of these.
@@ -144,6 +128,14 @@ def extend_ids(jobs: Jobs, duration: float | timedelta, /) -> list[int]:
     return _change("pgqueue_extend({ids}, %s * interval '1 second')", jobs, found)
 
 
+cancel = _counting(cancel_ids)
+acancel = for_async(cancel)
+retry = _counting(retry_ids)
+aretry = for_async(retry)
+run_now = _counting(run_now_ids)
+arun_now = for_async(run_now)
+edit = _counting(edit_ids)
+aedit = for_async(edit)
 extend = _counting(extend_ids)
 aextend = for_async(extend)
 

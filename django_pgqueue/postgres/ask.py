@@ -46,16 +46,14 @@ class Answers(Generic[T]):
         )
 
 
-def ask_all(
-    aliases: Iterable[str], ask: Callable[[str], T], *, seconds: float = SECONDS, keep: bool = False
-) -> Answers[T]:
+def ask_all(aliases: Iterable[str], ask: Callable[[str], T], *, keep: bool = False) -> Answers[T]:
     """Return what ``ask`` returns for each alias, in their order. ``keep``: it changes something, and each
     change is committed for itself.
 
     An error of the database counts as no answer. Any other is raised once all have ended.
     """
-    deadline = monotonic() + seconds
-    asked = {alias: _Question(alias, ask, seconds, keep) for alias in aliases}
+    deadline = monotonic() + SECONDS
+    asked = {alias: _Question(alias, ask, keep) for alias in aliases}
     threads = [each for alias, each in asked.items() if not connections[alias].in_atomic_block]
     for each in threads:
         each.start()
@@ -70,7 +68,7 @@ def ask_all(
         if answers:
             given[alias] = answers[0]
         elif error is None:
-            failed[alias] = too_slow(seconds)
+            failed[alias] = too_slow(SECONDS)
         elif isinstance(error, (Error, TimeLimitReached)):
             failed[alias] = reason(error)
         else:
@@ -92,20 +90,20 @@ def reason(error: BaseException) -> str:
 class _Question(Thread, Generic[T]):
     """One database is asked. It has not ended while there is neither an answer nor an error."""
 
-    def __init__(self, alias: str, ask: Callable[[str], T], seconds: float, keep: bool) -> None:
+    def __init__(self, alias: str, ask: Callable[[str], T], keep: bool) -> None:
         super().__init__(name=f"pgqueue-ask-{alias}", daemon=True)
-        self._alias, self._ask, self._seconds, self._keep = alias, ask, seconds, keep
+        self._alias, self._ask, self._keep = alias, ask, keep
         self._language, self._zone = translation.get_language(), timezone.get_current_timezone()
         self.answers: list[T] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         slot = _slots.setdefault(self._alias, BoundedSemaphore(_MOST))
-        if not slot.acquire(timeout=self._seconds):
+        if not slot.acquire(timeout=SECONDS):
             return
         try:
             with (
-                hurried(self._alias, self._seconds, pooled=False),
+                hurried(self._alias, pooled=False),
                 translation.override(self._language),
                 timezone.override(self._zone),
             ):
@@ -116,7 +114,7 @@ class _Question(Thread, Generic[T]):
 
     def answer(self) -> None:
         try:
-            with time_limit(self._alias, self._seconds, keep=self._keep):
+            with time_limit(self._alias, SECONDS, keep=self._keep):
                 answer = self._ask(self._alias)
             self.answers.append(answer)  # only now is it committed
         except BaseException as error:  # the caller raises it
@@ -124,7 +122,7 @@ class _Question(Thread, Generic[T]):
 
 
 @contextmanager
-def hurried(alias: str, seconds: float = SECONDS, *, pooled: bool = True) -> Iterator[None]:
+def hurried(alias: str, *, pooled: bool = True) -> Iterator[None]:
     """Let this thread connect to a database within a short time, in the block. A pool has limits of its own;
     without ``pooled``, it is left aside. An empty alias is none.
     """
@@ -132,8 +130,8 @@ def hurried(alias: str, seconds: float = SECONDS, *, pooled: bool = True) -> Ite
     if not alias or (pooled and options.get("pool")):
         yield
         return
-    connection, brief = connections[alias], {"connect_timeout": max(2, round(seconds))}
-    brief["tcp_user_timeout"] = round(10_000 * seconds)  # milliseconds: a thread hangs for ten times the time
+    connection, brief = connections[alias], {"connect_timeout": max(2, round(SECONDS))}
+    brief["tcp_user_timeout"] = round(10_000 * SECONDS)  # milliseconds: a thread hangs for ten times the time
     before = connection.settings_dict
     options = {name: value for name, value in options.items() if name != "pool"}
     connection.settings_dict = {**before, "OPTIONS": {**options, **brief}}

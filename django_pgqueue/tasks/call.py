@@ -358,16 +358,9 @@ def _relay_options(task: Task[..., Any], home: str) -> CallOptions:
     A call that starts at a fixed time waits for its database however long that takes, and has expired there.
     """
     home = task.database if task.database not in (None, find_task(task.module_path).database) else home
-    return call_options(
-        find_task(HAND_OVER).with_values(
-            {
-                "backend": task.backend,
-                "database": home,
-                "priority": task.priority,
-                "expires_after": None if task.run_after else task.expires_after,
-            }
-        )
-    )
+    changes = {"backend": task.backend, "database": home, "priority": task.priority}
+    changes["expires_after"] = None if task.run_after else task.expires_after
+    return call_options(find_task(HAND_OVER).with_values(changes))
 
 
 def _check_relay(task: Task[..., Any], alias: str) -> None:

@@ -37,7 +37,7 @@ class QueueBackend(BaseTaskBackend):
 
     @property
     def keeper(self) -> Any:
-        """What takes the calls in tests (`tasks.call.Keeper`). None: they are written."""
+        """What takes the calls in tests (see `jobs.batches.BatchRows`). None: they are written."""
         return None
 
 

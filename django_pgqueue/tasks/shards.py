@@ -62,12 +62,6 @@ def shard_for(key: str) -> str:
     return max(_spread_over(), key=lambda alias: _weight(alias, key))
 
 
-def any_shard() -> str:
-    """Return a shard at random that is not being drained and could be reached when last read."""
-    states, aliases = _states(), _spread_over()
-    return random.choice([alias for alias in aliases if states.get(alias) == "active"] or aliases)
-
-
 def forget() -> None:
     """Read all states again, for a process that has changed them."""
     _seen.clear()
@@ -132,9 +126,12 @@ def placed(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def shard_of_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the shard of a call that is spread. Raise ``InvalidKey`` if its key cannot be computed."""
+    """Return the shard of a call that is spread: at random, one that could be reached when last read, or by
+    its key. Raise ``InvalidKey`` if that cannot be computed.
+    """
     if task.spread is True:
-        return any_shard()
+        states, aliases = _states(), _spread_over()
+        return random.choice([alias for alias in aliases if states.get(alias) == "active"] or aliases)
     value = key_value(task, "key of spread", task.spread, args, kwargs)
     return shard_for(key_text(task, "key of spread", value))
 

@@ -195,13 +195,11 @@ async def _awaited(running: RunningJob) -> Any:
 @contextmanager
 def _as_called(running: RunningJob) -> Iterator[None]:
     """Raise what a bare call would raise for arguments that do not fit."""
-    token = RUNNING.set(running)
-    try:
-        yield
-    except BadCall as error:
-        raise (error.__cause__ or error) from None
-    finally:
-        RUNNING.reset(token)
+    with holding(RUNNING, running):
+        try:
+            yield
+        except BadCall as error:
+            raise (error.__cause__ or error) from None
 
 
 def _checked(value: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -116,9 +116,8 @@ def run_jobs(
     names = [queues] if isinstance(queues, str) else list(queues or ())
     if queues is not None and not names:
         raise ValueError("run_jobs(queues=[]) names no queue. Use None for all queues.")
-    worker = InlineWorker(alias, queues=names)
     ran: list[AttemptResult] = []
-    try:
+    with closing(InlineWorker(alias, queues=names)) as worker:
         while limit is None or len(ran) < limit:
             if (result := worker.run_next()) is None:
                 break
@@ -140,8 +139,6 @@ def run_jobs(
                     "each other without an end, or retry without a wait, correct that. If there are so many "
                     "jobs, say how many to run: run_jobs(limit=10_000)."
                 )
-    finally:
-        worker.close()
     return ran
 
 
@@ -224,17 +221,14 @@ class Immediate(BatchRows):
         """Run jobs, and then the jobs that have waited for them."""
 
         def run() -> None:
-            worker = InlineWorker(alias)
             queue, known = deque(jobs), {*jobs, *released(alias)}
-            try:
+            with closing(InlineWorker(alias)) as worker:
                 while queue:
                     result = worker.run_if_due(queue.popleft())
                     if result is not None and self._raise_failures:
                         raise_failure(result)
                     queue += (found := [job for job in released(alias) if job not in known])
                     known |= set(found)
-            finally:
-                worker.close()
 
         if self._at_once:
             run()

@@ -30,7 +30,6 @@ from .databases import alias_of, check_is_test
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _PAUSE = 0.02
-_OVER = ("done", "failed", "cancelled")
 
 
 class RunningWorker:
@@ -62,7 +61,7 @@ class RunningWorker:
         end = monotonic() + timeout
         while True:
             found = Job.objects.using(self.using).get(pk=pk)
-            if found.status in _OVER:
+            if found.is_finished:
                 return found
             if self.process.poll() is not None:
                 self.fail(f"the worker has ended, and job {pk} is {found.status}")

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from django_pgqueue.models import Queue
+from django_pgqueue.postgres import ask as asking
 from django_pgqueue.postgres import fetch_value
 from django_pgqueue.postgres.ask import ask_all
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit, within
@@ -131,12 +132,14 @@ def test_those_that_do_not_answer_are_named_in_time() -> None:
 
 
 @pytest.mark.django_db(databases=BOTH, transaction=True)
-def test_a_slow_statement_is_no_answer() -> None:
+def test_a_slow_statement_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SECONDS", 0.5)
+
     def ask(alias: str) -> str:
         return str(fetch_value(alias, "SELECT pg_sleep(%s)", 30 if alias == "other" else 0))
 
     began = monotonic()
-    answers = ask_all(BOTH, ask, seconds=0.5)
+    answers = ask_all(BOTH, ask)
     assert ([*answers.given], [*answers.failed]) == (["default"], ["other"])
     assert monotonic() - began < 5
 
