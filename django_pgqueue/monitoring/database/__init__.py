@@ -234,7 +234,7 @@ def _wakeups(rows: list[Any]) -> Judgment:
 def _ring(rows: list[Any]) -> Judgment:
     [(shelf, seconds, retention)] = rows
     finding = _(
-        "History moved on to part %(shelf)d of 8 %(time)s ago. Finished jobs are kept for %(retention)s."
+        "History moved on to part %(shelf)d of 8, %(time)s ago. Finished jobs are kept for %(retention)s."
     ) % {
         "shelf": shelf, "time": age(seconds), "retention": age(retention),
     }  # fmt: skip

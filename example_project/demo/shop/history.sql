@@ -77,8 +77,9 @@ SELECT job.shelf, job.status, job.path, job.queue_name, jsonb_build_array(1000 +
             'traceback', error.traceback, 'worker', job.workers[1 + (job.n + 3 - attempt) %% cardinality(job.workers)]::text, 'attempt', attempt,
             'version', CASE WHEN error.deploy THEN '2.4.0' WHEN job.minute > statement_timestamp() - interval '2 days'
                 THEN '2.4.1' ELSE '2.3.9' END,
-            'started_at', job.finished_at - interval '1 second' * (job.ran + 30 * (3 - attempt)),
-            'finished_at', job.finished_at - interval '1 second' * (30 * (3 - attempt))) ORDER BY attempt)
+            'started_at', job.finished_at - interval '1 second' * (job.ran + (tries.number - attempt) * (job.ran + 30)),
+            'finished_at', job.finished_at - interval '1 second' * (tries.number - attempt) * (job.ran + 30))
+            ORDER BY attempt)
         FROM generate_series(1, CASE WHEN job.status = 'failed' THEN 3 ELSE 1 END) AS attempt
     ) END,
     CASE WHEN job.status = 'failed' THEN coalesce(error.fingerprint, '') ELSE '' END,
@@ -91,6 +92,9 @@ LEFT JOIN error ON error.task_path = job.path
     AND (job.status = 'failed' OR job.status = 'done' AND job.chance < 0.02)
     AND error.deploy = (job.status = 'failed' AND job.deployed AND job.path = ANY (%(deployed)s))
     AND job.wait_luck >= error.low AND job.wait_luck < error.high
--- A job that failed before was tried again after 30 seconds, so its last attempt ended a minute after its first one.
-CROSS JOIN LATERAL (SELECT CASE WHEN error.name IS NULL THEN 0 ELSE 60 END AS took) AS tries
+-- A job that failed before was tried again after 30 seconds. All its attempts took as long as the last one.
+CROSS JOIN LATERAL (
+    SELECT count.number, (count.number - 1) * (job.ran + 30) AS took
+    FROM (VALUES (CASE WHEN error.name IS NULL THEN 1 WHEN job.status = 'failed' THEN 3 ELSE 2 END)) AS count (number)
+) AS tries
 ORDER BY job.minute

@@ -64,7 +64,7 @@ ERRORS = (
     Error("demoshop.images.thumbnail", 3, "PIL.UnidentifiedImageError",
           "cannot identify image file 'uploads/%s.heic'", "demoshop/images.py", "open_image"),
     Error("demoshop.images.convert_video", 1, "TimeoutError",
-          "the job took longer than 600 s", "demoshop/images.py", "convert_video"),
+          "the encoder did not answer", "demoshop/images.py", "convert_video"),
     Error("demoshop.reports.export_orders", 2, "django.db.utils.OperationalError",
           "canceling statement due to statement timeout", "demoshop/reports.py", "export_orders"),
     Error("demoshop.mail.send_receipt", 1, "smtplib.SMTPRecipientsRefused",
