@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import connection, transaction
 from django_pgschemas.schema import Schema, deactivate, get_current_schema
 
 from django_pgqueue import Task, enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.testing import RunningWorker, run_jobs, running_worker
+from django_pgqueue.testing import RunningWorker, run_jobs
 
 from .customers.models import Customer
 from .shop.models import Order
@@ -27,12 +25,6 @@ def tenants(kept_database: None) -> None:
         deactivate()  # what it has migrated is still the current schema
         with Schema.create(name):
             Order.objects.create(email=f"{name}@example.com")
-
-
-@pytest.fixture(scope="module")
-def worker(tenants: None) -> Iterator[RunningWorker]:
-    with running_worker() as worker:
-        yield worker
 
 
 def check_is_in_public(job: Job) -> None:

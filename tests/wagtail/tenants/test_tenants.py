@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import connection, transaction
 from django.test import override_settings
@@ -27,21 +25,6 @@ from .shop.tasks import (
 )
 
 pytestmark = pytest.mark.wagtail
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tenants(kept_database: None) -> None:
-    """Two tenants, with an order each."""
-    for name in ("acme", "bolt"):
-        Customer(schema_name=name, name=name).save(verbosity=0)
-        with schema_context(name):
-            Order.objects.create(email=f"{name}@example.com")
-
-
-@pytest.fixture(scope="module")
-def worker(tenants: None) -> Iterator[RunningWorker]:
-    with running_worker() as worker:
-        yield worker
 
 
 def check_is_in_public(job: Job) -> None:

@@ -1,8 +1,8 @@
-"""The settings. The hooks take the place of the context, so tasks need no decorator."""
+"""The same project, in which two hooks make the schema the tenant of each job: no task needs a decorator."""
 
 from __future__ import annotations
 
-from tests.wagtail.tenants.settings import *  # noqa: F403
+from .settings import *  # noqa: F403
 
 EXTRA_SET_TENANT_METHOD_PATH = ""
 PGQUEUE = {

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.db import connection, transaction
 from django_tenants.utils import schema_context
 
 from django_pgqueue import Task, enqueue
-from django_pgqueue.testing import RunningWorker, running_worker
-from tests.wagtail.tenants.customers.models import Customer
-from tests.wagtail.tenants.shop.models import Order
-from tests.wagtail.tenants.shop.tasks import fail_in_schema, read_async_of_tenant, read_nothing
+from django_pgqueue.testing import RunningWorker
+
+from .shop.tasks import fail_in_schema, read_async_of_tenant, read_nothing
 
 pytestmark = pytest.mark.wagtail
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tenants(kept_database: None) -> None:
-    """Two tenants, with an order each."""
-    for name in ("acme", "bolt"):
-        Customer(schema_name=name, name=name).save(verbosity=0)
-        with schema_context(name):
-            Order.objects.create(email=f"{name}@example.com")
-
-
-@pytest.fixture(scope="module")
-def worker(tenants: None) -> Iterator[RunningWorker]:
-    with running_worker() as worker:
-        yield worker
 
 
 @pytest.mark.promise("tenant-hooks")
