@@ -19,10 +19,11 @@ import pytest
 
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
+from tests.support.databases import one_is_down, shards  # noqa: F401 - for all tests
 from tests.support.everything_pooled import leftovers_found, skip_what_needs_a_session
 from tests.support.loggers import LoggersKept
 from tests.support.servers import kept_cluster, remove_cluster
-from tests.support.sessions import connect, one, session, sessions, settled_server  # noqa: F401 - for all tests
+from tests.support.sessions import connect, one, session, sessions, settled_server  # noqa: F401
 from tests.support.wording import wording  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent

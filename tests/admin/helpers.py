@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -15,8 +17,14 @@ from django.contrib.messages import get_messages
 from django.db import connections
 from django.test import Client, RequestFactory
 from django.urls import URLPattern, reverse
+from django.utils import timezone
 
-from django_pgqueue.models import Job
+from django_pgqueue import enqueue, pause, set_limit
+from django_pgqueue.models import FailureGroup, Job, JobBatch
+from tests.app.tasks import noop
+from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
+from tests.support.figures import failure
+from tests.support.schedules import declare
 from tests.support.wording import shown
 
 LIST = "/admin/django_pgqueue/job/"
@@ -164,11 +172,14 @@ def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool =
 
     With ``across``, the action is for all jobs that match the query.
     """
-    address = f"{url('changelist')}?{query}"
     data = {"action": action, "_selected_action": [job.pk for job in jobs], "select_across": int(across)}
-    response = client.post(address, {**data, "index": 0})
+    return press(client, f"{url('changelist')}?{query}", **data, index=0)
+
+
+def press(client: Client, address: str, **data: Any) -> Page:
+    """Send a POST, and return the page that asks for confirmation."""
+    response = client.post(address, data)
     assert response.status_code == 200
-    assert "admin/django_pgqueue/confirm.html" in {template.name for template in response.templates}
     return Page(address, response.content.decode())
 
 
@@ -214,9 +225,7 @@ def confirm(client: Client, address: str, **data: Any) -> tuple[list[str], tuple
     """Send a POST that shows the page of ``admin/ask.py``, and confirm it. Return what the page said would
     happen to each row, and the message.
     """
-    response = client.post(address, data)
-    assert response.status_code == 200
-    page = Page(address, response.content.decode())
+    page = press(client, address, **data)
     effects = [re.sub(r"<[^>]+>", "", each) for each in re.findall(r"<li[^>]*>(.*?)</li>", page.content)]
     return effects, page.confirm(client)
 
@@ -243,3 +252,75 @@ def stored(alias: str = "default", *, history: bool = True) -> dict[str, Any]:
         parts = [f"SELECT '{name}', count(*), sum(hashtext(t::text)) FROM {name} AS t" for name in names]
         cursor.execute(" UNION ALL ".join(parts))
         return {name: rest for name, *rest in cursor.fetchall()}
+
+
+# --- What users change
+
+
+def batch() -> JobBatch:
+    made: JobBatch = BatchFactory.create()
+    JobFactory.create(batch_id=made.pk, failed=True)
+    return made
+
+
+def failures() -> FailureGroup:
+    failure()
+    return FailureGroup.objects.get()
+
+
+def late() -> Job:
+    return JobFactory.create(running=True, deadline=timezone.now() + timedelta(minutes=1))
+
+
+failed = partial(JobFactory.create, failed=True)
+scheduled = partial(JobFactory.create, scheduled=True)
+paused = partial(pause, queue="mail")
+limited = partial(set_limit, name="acme", concurrency=1)
+queue = partial(QueueFactory.create, name="mail")
+QUEUE = {"retention": "", "failed_retention": "", "backoff_base": "5", "backoff_ceiling": ""}
+LIMIT = {"concurrency": "3", "rate": "", "per": "", "burst": "", "on_full": "wait"}
+SCHEDULE = {
+    "name": "nightly", "task_path": "tests.app.tasks.noop", "args": "[]", "kwargs": "{}", "queue_name": "",
+    "priority": "0", "cron": "* * * * *", "timezone": "UTC", "jitter": "0", "catch_up": "all",
+    "catch_up_limit": "5", "overlap": "skip",
+}  # fmt: skip
+DELETE = {"post": "yes"}
+#: What it is, the model, the row (made by a function), the page, what is sent, and what is in the history, if
+#: that is one entry.
+CHANGES: dict[str, tuple[str, Any, str, dict[str, Any], Any]] = {
+    "retry a job": ("job", failed, "retry", {}, "Action: Retry."),
+    "retry all jobs": ("job", failed, "changelist", {"action": "retry_jobs", "select_across": 1, "index": 0},
+                       None),
+    "run a job now": ("job", scheduled, "run_now", {}, "Action: Run now."),
+    "cancel a job": ("job", scheduled, "cancel", {}, "Action: Cancel."),
+    "give a job more time": ("job", late, "extend", {}, "Action: Give it one more hour."),
+    "edit a job": ("job", scheduled, "edit", {"priority": "7"}, "Action: Edit (Priority: 7)."),
+    "copy a job": ("job", lambda: enqueue(noop), "clone", {"args": "[]", "kwargs": "{}"}, None),
+    "mute failures": ("job", failures, "failure_mute", {"action": "mute"}, None),
+    "pause on the overview": ("job", None, "overview", {"button": "pause", "queue": "mail"}, None),
+    "resume on the overview": ("job", paused, "overview", {"button": "resume", "queue": "mail"}, None),
+    "retry a batch": ("jobbatch", batch, "retry", {}, "Action: Retry failed jobs."),
+    "cancel a batch": ("jobbatch", batch, "cancel", {}, "Action: Cancel batch."),
+    "replace a process": ("worker", WorkerFactory.create, "replace", {}, "Action: Replace this process."),
+    "stop a worker": ("worker", WorkerFactory.create, "stop", {},
+                      "Action: Stop this worker (all processes)."),
+    "pause": ("pause", None, "add", {"kind": "queue", "name": "mail", "reason": "a test"}, "Added."),
+    "change a pause": ("pause", paused, "change", {"reason": "still down"}, "Changed Reason."),
+    "resume": ("pause", paused, "resume", {}, "Resumed."),
+    "add a queue": ("queue", None, "add", {"name": "mail", **QUEUE}, "Added."),
+    "change a queue": ("queue", queue, "change", QUEUE, "Changed First wait before a retry, in seconds."),
+    "delete a queue": ("queue", queue, "delete", DELETE, ""),
+    "add a limit": ("limit", None, "add", {"name": "acme", **LIMIT}, "Added."),
+    "change a limit": ("limit", limited, "change", LIMIT, "Changed Jobs at once."),
+    "delete a limit": ("limit", limited, "delete", DELETE, ""),
+    "add a schedule": ("schedule", None, "add", SCHEDULE, "Added."),
+    "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"},
+                          None),
+    "pause a schedule": ("schedule", ScheduleFactory.create, "pause", {"reason": "a bug"},
+                         "Action: Pause. Reason: a bug"),
+    "resume a schedule": ("schedule", lambda: ScheduleFactory.create(paused_at=timezone.now()), "resume", {},
+                          "Action: Resume."),
+    "run a schedule": ("schedule", ScheduleFactory.create, "enqueue", {}, "Action: Run now."),
+    "restore a schedule": ("schedule", lambda: declare("nightly", priority=5), "restore", {}, None),
+    "delete a schedule": ("schedule", ScheduleFactory.create, "delete", DELETE, ""),
+}  # fmt: skip

@@ -16,17 +16,17 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_pgqueue import cancel, enqueue, pause, set_limit
+from django_pgqueue import cancel, enqueue, pause
 from django_pgqueue.admin import JobAdmin
 from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.models import Job, Limit, Schedule
+from django_pgqueue.models import Job, Schedule
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks, unique_tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 from tests.support.jobs import sql
 
-from .helpers import STATES, Page, act, ask, body, post, staff, url
+from .helpers import CHANGES, STATES, Page, act, ask, body, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -256,28 +256,7 @@ def test_a_payload_is_copied_by_adding_a_row(root: Client) -> None:
 # --- Who did what: every action in the admin is in its history, in words, with the user
 
 
-WAIT = "First wait before a retry, in seconds"
-QUEUE = {"retention": "", "failed_retention": "", "backoff_base": "5", "backoff_ceiling": ""}
-LIMIT = {"concurrency": "3", "rate": "", "per": "", "burst": "", "on_full": "wait"}
-
-
-def job(**options: Any) -> Any:
-    return JobFactory.create(**options)
-
-
-def batch() -> Any:
-    made = BatchFactory.create()
-    JobFactory.create(batch_id=made.pk, failed=True)
-    return made
-
-
-def paused() -> Any:
-    return pause(queue="mail")
-
-
-def limit() -> Any:
-    set_limit(name="acme", concurrency=1)
-    return Limit.objects.get()
+job: Any = JobFactory.create
 
 
 class Other(admin.SimpleListFilter):
@@ -292,46 +271,15 @@ class Other(admin.SimpleListFilter):
         return queryset.filter(kwargs__iban=self.value()) if self.value() else queryset
 
 
-#: The model, its row (made by a function), the page, what is sent, and what the history says.
-HISTORY: list[tuple[str, Any, str, dict[str, Any], str]] = [
-    ("job", lambda: job(failed=True), "retry", {}, "Action: Retry."),
-    ("job", lambda: job(scheduled=True), "run_now", {}, "Action: Run now."),
-    ("job", lambda: job(scheduled=True), "cancel", {}, "Action: Cancel."),
-    (
-        "job", lambda: job(running=True, deadline=timezone.now() + timedelta(minutes=1)), "extend", {},
-        "Action: Give it one more hour.",
-    ),
-    ("job", lambda: job(scheduled=True), "edit", {"priority": "7"}, "Action: Edit (Priority: 7)."),
-    ("jobbatch", batch, "retry", {}, "Action: Retry failed jobs."),
-    ("jobbatch", batch, "cancel", {}, "Action: Cancel batch."),
-    ("worker", WorkerFactory.create, "replace", {}, "Action: Replace this process."),
-    ("worker", WorkerFactory.create, "stop", {}, "Action: Stop this worker (all processes)."),
-    ("pause", None, "add", {"kind": "queue", "name": "mail", "reason": "the bank is down"}, "Added."),
-    ("pause", paused, "change", {"reason": "still down"}, "Changed Reason."),
-    ("pause", paused, "resume", {}, "Resumed."),
-    ("queue", None, "add", {"name": "mail", **QUEUE}, "Added."),
-    ("queue", lambda: QueueFactory.create(name="mail"), "change", QUEUE, f"Changed {WAIT}."),
-    ("queue", lambda: QueueFactory.create(name="mail"), "delete", {"post": "yes"}, ""),
-    ("limit", None, "add", {"name": "acme", **LIMIT}, "Added."),
-    ("limit", limit, "change", LIMIT, "Changed Jobs at once."),
-    ("limit", limit, "delete", {"post": "yes"}, ""),
-    ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}, ""),
-    ("schedule", ScheduleFactory.create, "pause", {"reason": "a bug"}, "Action: Pause. Reason: a bug"),
-    ("schedule", lambda: ScheduleFactory.create(paused_at=timezone.now()), "resume", {}, "Action: Resume."),
-    ("schedule", ScheduleFactory.create, "enqueue", {}, "Action: Run now."),
-]  # fmt: skip
-
-
 def told() -> dict[str | None, str]:
     """Return what the history says, by the id of the job."""
     return dict(LogEntry.objects.values_list("object_id", "change_message"))
 
 
-@pytest.mark.parametrize(
-    ("model", "make", "page", "data", "words"), HISTORY, ids=[f"{row[0]}-{row[2]}" for row in HISTORY]
-)
+@pytest.mark.parametrize("what", [what for what, change in CHANGES.items() if change[-1] is not None])
 @pytest.mark.promise("each-action-in-history")
-def test_who_did_it(model: str, make: Any, page: str, data: dict[str, Any], words: str, root: Client) -> None:
+def test_who_did_it(what: str, root: Client) -> None:
+    model, make, page, data, words = CHANGES[what]
     row = make() if make else None
     address = url(page, *([quote(row.pk)] if row else []), model=model)
     response = root.post(address, data)
@@ -348,7 +296,7 @@ def test_who_did_it(model: str, make: Any, page: str, data: dict[str, Any], word
 
 
 def test_a_pause_that_somebody_else_has_ended_is_not_in_the_history(root: Client) -> None:
-    found = paused()
+    found = pause(queue="mail")
     for _tab in range(2):
         root.post(url("resume", found.pk, model="pause"))
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed."]
@@ -404,7 +352,7 @@ def test_an_action_on_very_many_jobs_has_one_entry(root: Client, monkeypatch: py
 
 def test_a_pause_over_before_the_button_has_no_entry(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Race: it ends after it was read."""
-    paused()
+    pause(queue="mail")
     monkeypatch.setattr("django_pgqueue.admin.overview.resume", lambda **target: False)
     root.post(url("overview"), {"button": "resume", "queue": "mail"})
     assert told() == {}

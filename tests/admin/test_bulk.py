@@ -189,9 +189,7 @@ def test_its_page_is_titled_by_what_it_does_and_hides_the_signature(root: Client
         assert bulk.title(strange) == ""
 
 
-def test_a_cancel_stops_it_and_after_a_retry_it_goes_on(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancel_stops_it_and_a_retry_goes_on_with_it(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
     job = started(root, "cancel", jobs[0], across=True)
     take = chunks.take
@@ -327,22 +325,11 @@ def test_without_a_worker_to_start_it_the_request_does_it(root: Client, why: str
     assert "jobs with queue=default" in body(root, "/admin/")
 
 
-def test_a_request_ends_after_its_time(root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.delete()
-    monkeypatch.setattr(confirm, "SECONDS", -1.0)
-    jobs = JobFactory.create_batch(5, scheduled=True)
-    told, level = ask(root, "cancel_jobs", *jobs).confirm(root)
-    assert told == (
-        "2 jobs were cancelled, or asked to stop if they were running. The time for one request has passed. "
-        "Repeat the action for the rest."
-    )
-    assert level == "warning"
-    assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 3
-
-
-def test_a_request_ends_in_a_statement(root: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search for text may read for minutes before it finds the next jobs."""
-    worker.delete()
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_request_ends_in_time(root: Client, monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+    """Between two statements or in one: a search for text may read for minutes before it finds a job."""
+    Worker.objects.all().delete()
+    monkeypatch.setattr(confirm, "SECONDS", 1.0 if slow else -1.0)
     real = iter([chunks.take])
 
     def slow_take(*args: Any) -> Any:
@@ -350,14 +337,13 @@ def test_a_request_ends_in_a_statement(root: Client, worker: Worker, monkeypatch
             return take(*args)
         return sql("SELECT pg_sleep(20)")
 
-    monkeypatch.setattr(chunks, "take", slow_take)
-    monkeypatch.setattr(confirm, "_LEAST", 0.2)
-    monkeypatch.setattr(confirm, "SECONDS", 1.0)
+    if slow:
+        monkeypatch.setattr(chunks, "take", slow_take)
+        monkeypatch.setattr(confirm, "_LEAST", 0.2)
     jobs = JobFactory.create_batch(5, scheduled=True)
-    page = ask(root, "cancel_jobs", *jobs)
-    told, level = page.confirm(root)
-    assert told.endswith("The time for one request has passed. Repeat the action for the rest.")
-    assert level == "warning"
+    told = "2 jobs were cancelled, or asked to stop if they were running."
+    told += " The time for one request has passed. Repeat the action for the rest."
+    assert ask(root, "cancel_jobs", *jobs).confirm(root) == (told, "warning")
     assert statuses(*jobs) == ["cancelled"] * 2 + ["pending"] * 3
     assert sql("SHOW statement_timeout") == "0", "the limit ends with the chunk"
 

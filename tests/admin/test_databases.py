@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,109 +14,41 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from django_pgqueue import cancel, enqueue, pause, set_limit
+from django_pgqueue import cancel, pause
 from django_pgqueue.admin import overview
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
 from django_pgqueue.explanation import Reason
-from django_pgqueue.models import FailureGroup, Job, JobStat, Limit, Pause, Schedule
+from django_pgqueue.models import Job, JobStat, Pause, Schedule
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
-from tests.app import tasks
 from tests.support import schedules
 from tests.support.databases import alias, migrate
-from tests.support.factories import (
-    BatchFactory,
-    JobFactory,
-    JobStatFactory,
-    QueueFactory,
-    ScheduleFactory,
-    WorkerFactory,
-)
-from tests.support.figures import fold, note
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.figures import failure
 from tests.support.servers import Pair, primary_and_standby
 
-from .helpers import Page, body, listed, stored
+from .helpers import CHANGES, Page, body, listed, press, stored
 from .sites import plain_urls
 
 pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.urls("tests.admin.sites")]
 
 
-class Replica:
-    """Reads what belongs to the queue from the database "other"."""
+@dataclass
+class Router:
+    """Says where to read and to write what belongs to the queue."""
+
+    read: str
+    write: str
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
-        return "other" if model._meta.app_label == "django_pgqueue" else None
+        return self.read if model._meta.app_label == "django_pgqueue" else None
 
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
-        return "default" if model._meta.app_label == "django_pgqueue" else None
+        return self.write if model._meta.app_label == "django_pgqueue" else None
 
 
-def paused() -> Pause:
-    pause(queue="mail")
-    return Pause.objects.get()
-
-
-def limited() -> Limit:
-    set_limit(name="acme", concurrency=1)
-    return Limit.objects.get()
-
-
-def failures(alias: str = "default", message: str = "broken") -> FailureGroup:
-    connections[alias].ensure_connection()
-    raw = connections[alias].connection
-    note(raw, "f", message=message)
-    fold(raw)
-    return FailureGroup.objects.using(alias).get()
-
-
-def failed() -> Job:
-    return JobFactory.create(failed=True)
-
-
-def batch() -> Any:
-    made = BatchFactory.create()
-    Job.objects.using("other").bulk_create([JobFactory.create(batch_id=made.pk, failed=True)])
-    return made
-
-
-def queue() -> Any:
-    return QueueFactory.create(name="mail")
-
-
-SCHEDULE = {
-    "name": "nightly", "task_path": "tests.app.tasks.noop", "args": "[]", "kwargs": "{}", "queue_name": "",
-    "priority": "0", "cron": "* * * * *", "timezone": "UTC", "jitter": "0", "catch_up": "all",
-    "catch_up_limit": "5", "overlap": "skip",
-}  # fmt: skip
-#: What it is, the row (made by a function), the page, and what is sent.
-CHANGES: dict[str, tuple[str, Callable[[], Any] | None, str, dict[str, Any]]] = {
-    "retry a job": ("job", failed, "retry", {}),
-    "retry all jobs": ("job", failed, "changelist", {"action": "retry_jobs", "select_across": 1, "index": 0}),
-    "edit a job": ("job", JobFactory.create, "edit", {"priority": "7"}),
-    "copy a job": ("job", lambda: enqueue(tasks.noop), "clone", {"args": "[]", "kwargs": "{}"}),
-    "mute failures": ("job", failures, "failure_mute", {"action": "mute"}),
-    "pause on the overview": ("job", None, "overview", {"button": "pause", "queue": "mail"}),
-    "resume on the overview": ("job", paused, "overview", {"button": "resume", "queue": "mail"}),
-    "retry a batch": ("jobbatch", batch, "retry", {}),
-    "stop a worker": ("worker", WorkerFactory.create, "stop", {}),
-    "pause": ("pause", None, "add", {"kind": "queue", "name": "mail", "reason": "a test"}),
-    "change a pause": ("pause", paused, "change", {"reason": "a test"}),
-    "resume": ("pause", paused, "resume", {}),
-    "add a queue": ("queue", None, "add", {"name": "mail"}),
-    "change a queue": ("queue", queue, "change", {"backoff_base": "9"}),
-    "delete a queue": ("queue", queue, "delete", {"post": "yes"}),
-    "add a limit": ("limit", None, "add", {"name": "acme", "concurrency": "3", "on_full": "wait"}),
-    "change a limit": ("limit", limited, "change", {"concurrency": "3", "on_full": "wait"}),
-    "delete a limit": ("limit", limited, "delete", {"post": "yes"}),
-    "add a schedule": ("schedule", None, "add", SCHEDULE),
-    "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"}),
-    "pause a schedule": ("schedule", ScheduleFactory.create, "pause", {}),
-    "run a schedule": ("schedule", ScheduleFactory.create, "enqueue", {}),
-    "restore a schedule": ("schedule", lambda: schedules.declare("nightly", priority=5), "restore", {}),
-    "delete a schedule": ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}),
-}
 #: Where the change is made, and where it is not.
 WAYS = {"replica": ("default", "other"), "site": ("other", "default")}
 
@@ -124,7 +57,7 @@ WAYS = {"replica": ("default", "other"), "site": ("other", "default")}
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, settings: Any) -> None:
     """A router reads from a replica, or a site has another database. The row is in both databases."""
-    model, make, page, data = CHANGES[what]
+    model, make, page, data, _words = CHANGES[what]
     site = "ops" if way == "site" else "admin"
     if (site, model) == ("ops", "jobbatch"):
         pytest.skip("this site has no batches")
@@ -132,11 +65,13 @@ def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, set
     row: Any = make() if make else None
     if row is not None:
         type(row)._default_manager.using("other").bulk_create([row])
+    if model == "jobbatch":
+        Job.objects.using("other").bulk_create(Job.objects.using("default"))
     if page == "changelist":
         data = {**data, "_selected_action": [row.pk]}
     parts = [quote(row.pk)] if row is not None and page not in {"overview", "changelist"} else []
     address = reverse(f"{site}:django_pgqueue_{model}_{page}", args=parts)
-    settings.DATABASE_ROUTERS = [Replica()] if way == "replica" else []
+    settings.DATABASE_ROUTERS = [Router("other", "default")] if way == "replica" else []
     before = {alias: stored(alias, history=False) for alias in WAYS[way]}
     response = root.post(address, data)
     if response.status_code == 200:  # it asks first
@@ -151,7 +86,7 @@ def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, set
 
 @pytest.mark.parametrize("model", ["queue", "pause", "limit", "schedule"])
 def test_a_name_is_taken_in_its_own_database(model: str, root: Client) -> None:
-    [data] = [data for kind, _row, page, data in CHANGES.values() if (kind, page) == (model, "add")]
+    [data] = [data for kind, _row, page, data, _words in CHANGES.values() if (kind, page) == (model, "add")]
     for site in ("admin", "ops"):
         address = reverse(f"{site}:django_pgqueue_{model}_add")
         assert root.post(address, data).status_code == 302
@@ -163,7 +98,7 @@ def test_the_pages_of_a_site_show_its_database(root: Client) -> None:
     WorkerFactory.create(id=7, host="only here")
     JobStatFactory.create(queue_name="only here")
     schedules.create("only here")
-    failures(message="only here")
+    failure(message="only here")
     pause(queue="only-here")
     first, second = (JobFactory.build(pk=pk, task_path="there.t", queue_name="there") for pk in (10, 11))
     second.parent_ids = [first.pk]
@@ -174,7 +109,7 @@ def test_the_pages_of_a_site_show_its_database(root: Client) -> None:
     JobStat.objects.using("other").create(minute=now, queue_name="there", task_path="there.t", done=1)
     declared = {"source": "code", "declared": {"priority": None}, "overridden": ["priority"]}
     schedules.run(schedules.create("there", using="other", **declared), job_id=12)
-    failures("other", "only there")
+    failure(alias="other", message="only there")
     Pause.objects.using("other").create(kind="queue", name="there")
     for page, *parts in (
         ("job_changelist",), ("job_overview",), ("job_change", 12), ("job_change", "other:12"),
@@ -193,17 +128,14 @@ def test_the_pages_of_a_site_show_its_database(root: Client) -> None:
     assert root.get("/admin/django_pgqueue/job/10/workflow/").status_code == 302
 
 
-def test_many_jobs_of_another_database_change_in_a_job_there(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_jobs_of_another_database_change_there(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirm, "MOST_AT_ONCE", 1)
-    here = failed()
+    here = JobFactory.create(failed=True)
     Job.objects.using("other").bulk_create(JobFactory.build(pk=here.pk + n, failed=True) for n in range(3))
     WorkerFactory.build().save(using="other")
     data = {"action": "retry_jobs", "_selected_action": [here.pk], "select_across": 1, "index": 0}
     address = "/ops/django_pgqueue/job/?status=failed"
-    page = Page(address, root.post(address, data).content.decode())
-    response = root.post(address, page.fields)
+    response = root.post(address, press(root, address, **data).fields)
     job = Job.objects.using("other").get(task_path=bulk.run.module_path)
     assert response["Location"] == f"/ops/django_pgqueue/job/{job.pk}/change/"
     [ran] = run_jobs(using="other", limit=1)
@@ -221,9 +153,7 @@ def test_a_schedule_of_code_is_not_deleted_in_another_database_either(root: Clie
 
 
 @pytest.mark.urls(plain_urls)
-def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_class_of_statistics_has_no_links(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even on a page that is too slow, and on that of a locked job, where the link is the fix."""
     job = JobFactory.create()
     monkeypatch.setattr(why, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
@@ -246,15 +176,6 @@ CHANGED = ["job_overview", "queue_changelist", "worker_changelist", "pause_chang
 SAYS = "This page is read from the replica “replica”, whose last change is "
 
 
-class Primary:
-    """The router of a project whose jobs are in the database "primary"."""
-
-    def _alias(self, model: Any, **hints: Any) -> str | None:
-        return "primary" if model._meta.app_label == "django_pgqueue" else None
-
-    db_for_read = db_for_write = _alias
-
-
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     with primary_and_standby() as pair:
@@ -264,7 +185,7 @@ def pair() -> Iterator[Pair]:
 @pytest.fixture
 def replicated(pair: Pair, settings: Any) -> Iterator[Pair]:
     """A primary with a job, and its standby, which have these aliases."""
-    settings.DATABASE_ROUTERS = [Primary()]
+    settings.DATABASE_ROUTERS = [Router("primary", "primary")]
     settings.PGQUEUE = {**settings.PGQUEUE, "REPLICAS": {"primary": "replica"}}
     with alias("primary", **pair.primary.address()), alias("replica", **pair.standby.address()):
         migrate("primary")
@@ -285,9 +206,7 @@ def test_pages_that_only_read_are_read_from_the_replica_and_say_so(replicated: P
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_list_shows_what_the_replica_has_replayed_and_acts_on_the_primary(
-    replicated: Pair, root: Client
-) -> None:
+def test_the_list_shows_the_replica_and_acts_on_the_primary(replicated: Pair, root: Client) -> None:
     replicated.standby.ask("SELECT pg_wal_replay_pause()")
     replicated.primary.ask("SELECT pgqueue_enqueue('tests.app.tasks.fail')")
     address = reverse("admin:django_pgqueue_job_changelist")

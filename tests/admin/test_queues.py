@@ -1,28 +1,32 @@
-"""Queues, limits and pauses: their lists, pages and forms, and where else they are told."""
+"""Queues, limits and pauses: lists, pages and forms, where else they are told, and what fills a queue."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
 from django.utils import timezone
-from syrupy.assertion import SnapshotAssertion
 
 from django_pgqueue import RateLimit, enqueue, enqueue_many, pause, set_limit
 from django_pgqueue.admin import QueueAdmin
 from django_pgqueue.models import Job, Limit, Pause, Queue
+from django_pgqueue.monitoring import depth as module
+from django_pgqueue.monitoring.depth import Backlog, backlog, depths
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
+from tests.support.jobs import sql
+from tests.support.plans import fill
+from tests.support.sessions import Connection
 from tests.support.wording import of_forms
 
-from .helpers import STATES, act, ask, body, confirm, listed, post, seen, staff, url, words
+from .helpers import STATES, act, ask, body, confirm, hidden_fields, listed, post, seen, staff, url, words
 
 pytestmark = pytest.mark.django_db
 
@@ -30,13 +34,6 @@ QUEUES = "/admin/django_pgqueue/queue/"
 LIMITS = "/admin/django_pgqueue/limit/"
 PAUSES = "/admin/django_pgqueue/pause/"
 HOUR = timedelta(hours=1)
-
-
-def names(client: Client, **query: Any) -> list[str]:
-    """Return the queues on the list."""
-    response = client.get(QUEUES, query)
-    assert response.status_code == 200
-    return [queue.pk for queue in response.context["cl"].result_list]
 
 
 def test_settings_of_a_queue(root: Client) -> None:
@@ -52,16 +49,13 @@ def test_settings_of_a_queue(root: Client) -> None:
     assert not Queue.objects.exists()
 
 
-def test_settings_that_cannot_be(root: Client, wording: SnapshotAssertion) -> None:
+def test_settings_that_cannot_be(root: Client, wording: Any) -> None:
     QueueFactory.create(name="taken")
     said = {}
     for mistake in (
-        {"name": "a b"},
-        {"name": "taken"},
-        {"retention": "-1 00:00:00"},
+        {"name": "a b"}, {"name": "taken"}, {"retention": "-1 00:00:00"}, {"backoff_base": "-1"},
         {"backoff_base": "9", "backoff_ceiling": "3"},
-        {"backoff_base": "-1"},
-    ):
+    ):  # fmt: skip
         page = root.post(f"{QUEUES}add/", {"name": "mail", **mistake}).content.decode()
         [errors] = re.findall(r'<ul class="errorlist.*?</ul>', page, re.DOTALL)
         said[str(mistake)] = words(errors)
@@ -69,7 +63,7 @@ def test_settings_that_cannot_be(root: Client, wording: SnapshotAssertion) -> No
     assert Queue.objects.count() == 1
 
 
-def test_the_list_shows_every_queue_of_the_overview(root: Client, wording: SnapshotAssertion) -> None:
+def test_the_list_shows_every_queue_of_the_overview(root: Client, wording: Any) -> None:
     """With its settings, or a link to where it gets them, with its pause, or a link that pauses it."""
     JobFactory.create(queue_name="waits", run_after=ago(minutes=2))
     JobFactory.create(queue_name="runs", running=True)
@@ -83,7 +77,7 @@ def test_the_list_shows_every_queue_of_the_overview(root: Client, wording: Snaps
              (("root", root), ("a viewer", staff("view_queue")))}  # fmt: skip
     assert pages == wording
     on_overview = {row["name"] for row in root.get(url("overview")).context["queues"]}
-    assert on_overview <= set(names(root))
+    assert on_overview <= set(listed(root, QUEUES))
     assert 'value="waits"' in body(root, f"{QUEUES}add/", name="waits")
     assert 'value="waits"' in body(root, f"{PAUSES}add/", kind="queue", name="waits")
 
@@ -92,13 +86,13 @@ def test_search_and_pages_of_the_queues(root: Client, monkeypatch: pytest.Monkey
     for name in ("mail", "mail-bulk", "slow"):
         JobFactory.create(queue_name=name)
     QueueFactory.create(name="Mail-late")
-    assert names(root, q="MAIL") == ["Mail-late", "mail", "mail-bulk"]
-    assert names(root, q="mail bulk") == ["mail-bulk"]
-    assert names(root, q="none") == []
+    assert listed(root, QUEUES, q="MAIL") == ["Mail-late", "mail", "mail-bulk"]
+    assert listed(root, QUEUES, q="mail bulk") == ["mail-bulk"]
+    assert listed(root, QUEUES, q="none") == []
     monkeypatch.setattr(QueueAdmin, "list_per_page", 3)
-    assert names(root) == ["Mail-late", "mail", "mail-bulk"]
-    assert names(root, p=2) == ["slow"]
-    assert len(names(root, all="")) == 4
+    assert listed(root, QUEUES) == ["Mail-late", "mail", "mail-bulk"]
+    assert listed(root, QUEUES, p=2) == ["slow"]
+    assert len(listed(root, QUEUES, all="")) == 4
     assert root.get(QUEUES, {"p": 9}).status_code == 302
 
 
@@ -108,13 +102,12 @@ def test_settings_are_deleted_from_the_list(root: Client) -> None:
     data = {"action": "delete_selected", "_selected_action": ["mail"], "index": 0, "post": "yes"}
     assert root.post(QUEUES, data).status_code == 302
     assert not Queue.objects.exists()
-    assert names(root) == ["mail"]
+    assert listed(root, QUEUES) == ["mail"]
 
 
-def test_the_page_of_a_queue(root: Client, wording: SnapshotAssertion) -> None:
-    worker = WorkerFactory.create(
-        id=7, host="app1", pid=1, queues=["mail"], slots=4, heartbeat_at=ago(hours=-1)
-    )
+def test_the_page_of_a_queue(root: Client, wording: Any) -> None:
+    here = {"host": "app1", "pid": 1, "queues": ["mail"], "heartbeat_at": ago(hours=-1)}
+    worker = WorkerFactory.create(id=7, slots=4, **here)
     WorkerFactory.create(id=8, host="app2", queues=["other"])
     JobFactory.create(queue_name="mail", run_after=ago(minutes=5))
     JobFactory.create(queue_name="mail", scheduled=True)
@@ -156,8 +149,7 @@ def test_who_may_view_but_not_add_gets_no_form_for_the_first_settings() -> None:
     address = f"{QUEUES}waits/change/"
     viewer = staff("view_queue", "change_queue")
     page = seen(viewer, address)
-    for hidden in ("_save", "/job/", "/worker/", "/jobstat/", "/pause/add/"):
-        assert hidden not in page
+    assert not [each for each in ("_save", "/job/", "/worker/", "/jobstat/", "/pause/add/") if each in page]
     assert viewer.post(address, {"backoff_base": "3"}).status_code == 403
     assert not Queue.objects.exists()
 
@@ -177,10 +169,9 @@ def start(job: int) -> None:
     ids=["concurrency", "rate"],
 )
 def test_a_limit_that_the_code_declares_says_so_and_cannot_be_deleted(
-    root: Client, declared: str, change: dict[str, str], wording: SnapshotAssertion
+    root: Client, declared: str, change: dict[str, str], wording: Any
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT _pgqueue_declare_limits('{{crm}}', {declared})")
+    sql(f"SELECT _pgqueue_declare_limits('{{crm}}', {declared})")
     before = seen(root, LIMITS, "result_list")
     page = seen(root, f"{LIMITS}crm/change/")
     assert root.post(f"{LIMITS}crm/change/", change).status_code == 302
@@ -208,9 +199,8 @@ def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None
     for job in jobs:
         start(job)
     response = root.get(LIMITS)
-    assert {limit.pk: limit.running_now for limit in response.context["cl"].result_list} == {
-        "k": 1, "queue:default": 1, "queue:mail": 1, "*": 2,
-    }  # fmt: skip
+    running = {limit.pk: limit.running_now for limit in response.context["cl"].result_list}
+    assert running == {"k": 1, "queue:default": 1, "queue:mail": 1, "*": 2}
 
 
 def lines(client: Client, job: Any) -> str:
@@ -251,22 +241,11 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
     job = enqueue(tasks.sync.using(limit_key="x"), "a")
     Job.objects.filter(pk=job.pk).update(limit_key="k/x")
     assert "waits for its rate limit" not in lines(root, job)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_take_rate('k', 'x')")
+    sql("SELECT pgqueue_take_rate('k', 'x')")
     page = lines(root, job)
     assert "waits for its rate limit, next start at <time " in page
     assert "next in the wait queue" in page
     assert "run, next" not in page
-
-
-def test_the_page_of_a_pause_resumes_it_and_the_history_has_both(root: Client) -> None:
-    assert root.post(f"{PAUSES}add/", {"kind": "queue", "name": "mail"}).status_code == 302
-    found = Pause.objects.get()
-    page = body(root, f"{PAUSES}{found.pk}/change/")
-    assert "deletelink" not in page
-    assert f'action="{PAUSES}{found.pk}/resume/"' in page
-    assert post(root, f"{PAUSES}{found.pk}/resume/") == ("1 pause has ended.", "success")
-    assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed.", '[{"added": {}}]']
 
 
 def test_the_reason_and_the_end_can_be_changed_but_not_the_target(root: Client) -> None:
@@ -277,14 +256,15 @@ def test_the_reason_and_the_end_can_be_changed_but_not_the_target(root: Client) 
     assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", "slow", "root")
 
 
-def test_one_pause_is_resumed_at_once_and_several_or_all_after_a_question(
-    root: Client, wording: SnapshotAssertion
-) -> None:
+def test_a_pause_ends_at_once_and_several_after_a_question(root: Client, wording: Any) -> None:
     def resume(*pauses: Pause) -> Any:
         data = {"action": "resume_selected", "_selected_action": [each.pk for each in pauses]}
         return post(root, PAUSES, **data) if len(pauses) == 1 else confirm(root, PAUSES, **data)
 
     assert resume(pause(queue="mail")) == ("1 pause has ended.", "success")
+    found = pause(queue="mail")
+    assert "deletelink" not in body(root, f"{PAUSES}{found.pk}/change/")
+    assert post(root, f"{PAUSES}{found.pk}/resume/") == ("1 pause has ended.", "success")
     several = pause(queue="mail", author="ann", reason="<down>"), pause(task="shop.tasks.sync")
     everything = pause(everything=True)
     assert seen(root, PAUSES, "result_list").replace("delete_selected", "") == wording(name="list")
@@ -342,11 +322,123 @@ def test_without_time_zones_a_pause_and_an_edit_have_an_end(root: Client, settin
     assert Pause.objects.get().until == soon
     job = JobFactory.create()
     asked = root.post(url("edit", job.pk)).content.decode()
-    confirmed = asked.split('name="confirmed" value="')[1].split('"')[0]
-    root.post(url("edit", job.pk), {"confirmed": confirmed, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
+    root.post(url("edit", job.pk), {**hidden_fields(asked), "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
     assert Job.objects.get().run_after == soon
     job = enqueue(noop)
     form = root.get(url("clone", job.pk)).context["form"]
     values = {name: form[name].value() or "" for name in form.fields}
     root.post(url("clone", job.pk), {**values, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
     assert Job.objects.latest("pk").run_after == soon
+
+
+# --- What fills a queue: what its waiting jobs have in common
+
+
+def of(queue: str, **options: Any) -> Backlog:
+    return backlog("default", depths("default")[queue], **{"arguments": True, **options})
+
+
+def some_jobs() -> None:
+    for n in range(24):
+        JobFactory.create(
+            queue_name="mail", task_path=noop.module_path, args=[n, "weekly"],
+            group_key="acme" if n % 4 else None,
+            kwargs={"tenant": "acme" if n % 4 else f"t{n}", "n": n, "password": "same", "deep": {"a": 1}},
+        )  # fmt: skip
+    JobFactory.create_batch(6, queue_name="mail", args=[], scheduled=True)
+    blocked = {"status": "blocked", "waiting_reason": "at most 1", "wait_position": 1}
+    JobFactory.create_batch(10, queue_name="mail", limit_key="api/x", args=[], **blocked)
+    JobFactory.create_batch(10, queue_name="mail", done=True)
+    JobFactory.create_batch(10, queue_name="mail", running=True)
+
+
+def test_all_of_few_jobs_are_looked_at_and_no_redacted_value_is_shown() -> None:
+    some_jobs()
+    found = of("mail")
+    assert (found.jobs, found.is_sample) == (40, False)
+    assert [(each.kind, each.place, each.value, each.jobs) for each in found.shares] == [
+        ("task", "", noop.module_path, 24), ("task", "", "tests.app.tasks.add", 16),
+        ("group", "", "acme", 18), ("limit", "", "api/x", 10), ("argument", "args.1", "weekly", 24),
+        ("argument", "kwargs.tenant", "acme", 18),
+    ], "neither what is rare, nor what is redacted"  # fmt: skip
+    assert found.shares[2].share == pytest.approx(18 / 40)
+    assert {each.kind for each in of("mail", arguments=False).shares} == {"task", "group", "limit"}
+    with override_settings(PGQUEUE={"REDACT": ["re:^weekly$"]}):
+        assert not [each for each in of("mail").shares if each.value == "weekly"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sample_of_many_jobs_has_the_same_shares(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(
+        one, "pgqueue_job_live", 20_000, analyze=False, status="'pending'",
+        queue_name="CASE WHEN n % 200 = 0 THEN 'rare' ELSE 'default' END",
+        group_key="CASE WHEN n % 10 < 6 THEN 'flood' ELSE 'g' || n END",
+    )  # fmt: skip
+    monkeypatch.setattr(module, "PAGES", 100)
+    monkeypatch.setattr(module, "LOOKED_AT", 50)
+    found = of("default")
+    assert found.is_sample
+    assert 500 < found.jobs < 10_000
+    [flood] = [each for each in found.shares if each.kind == "group"]
+    assert flood.value == "flood"
+    assert flood.share == pytest.approx(0.6, abs=0.1)
+    rare = of("rare")
+    assert (rare.is_sample, rare.jobs >= 1) == (True, True)
+
+
+def test_a_tenant_floods_a_queue_and_its_jobs_are_cancelled(root: Client) -> None:
+    """From the page of the queue: "Cancel these", and the confirmation."""
+    some_jobs()
+    address = url("change", "mail", model="queue")
+    page = seen(root, address, "pgqueue-backlog")
+    assert "acme argument kwargs.tenant, tests.app.tasks.noop | 45 %" in page
+    assert "Shares of all 40 waiting jobs." in page
+    query = f"queue=mail&task={noop.module_path}&q=kwargs.tenant%3Dacme"
+    assert f"{url('changelist')}?{query}".replace("&", "&amp;") in body(root, address)
+    asked = ask(root, "cancel_jobs", *Job.objects.all()[:1], query=query, across=True)
+    assert asked.confirm(root)[1] == "success"
+    cancelled = Job.objects.filter(status="cancelled")
+    assert cancelled.count() == 18
+    assert {job.kwargs["tenant"] for job in cancelled} == {"acme"}
+
+
+def test_a_group_and_a_limit_key_lead_to_their_jobs(root: Client) -> None:
+    some_jobs()
+    page = body(root, url("change", "mail", model="queue"))
+    for query, many in (("q=group%3Aacme", 18), ("q=key%3Aapi%2Fx", 10)):
+        assert query in page
+        assert len(listed(root, f"{url('changelist')}?queue=mail&{query}")) == many
+
+
+def test_what_fills_a_queue_is_paused_from_its_page(root: Client) -> None:
+    """Each task, group, limit key and argument has a link to the form, which pauses it as it is."""
+    some_jobs()
+    page = body(root, url("change", "mail", model="queue"))
+    add = url("add", model="pause")
+    found = map(unescape, re.findall(rf'href="({add}[^"]*)">Pause', page))
+    links = {link for link in found if "kind=queue" not in link}
+    for link in links:
+        fields = dict(parse_qsl(link.partition("?")[2]))
+        assert f'value="{fields["name"]}"' in body(root, link)
+        assert root.post(add, fields).status_code == 302
+    made = {*Pause.objects.values_list("kind", "name")}
+    assert {
+        ("task", noop.module_path), ("group", "acme"), ("limit_key", "api/x"),
+        ("argument", f"{noop.module_path} kwargs.tenant=acme"),
+    } <= made  # fmt: skip
+    assert len(made) == len(links)
+
+
+def test_who_may_see_less_is_shown_less() -> None:
+    some_jobs()
+    address = url("change", "mail", model="queue")
+    page = seen(staff("view_queue", "view_job"), address, "pgqueue-backlog")
+    assert "acme" in page
+    assert "kwargs.tenant" not in page
+    assert "Cancel these" not in page
+    assert 'id="pgqueue-backlog"' not in body(staff("view_queue"), address)
+
+
+def test_few_jobs_are_no_news(root: Client) -> None:
+    JobFactory.create_batch(19, queue_name="mail")
+    assert 'id="pgqueue-backlog"' not in body(root, url("change", "mail", model="queue"))

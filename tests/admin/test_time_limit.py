@@ -16,6 +16,7 @@ from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import Client, RequestFactory
 
+from django_pgqueue import pause
 from django_pgqueue.admin import base, failures, overview, tasks, workers
 from django_pgqueue.admin import queues as queue_page
 from django_pgqueue.admin.base import limited
@@ -25,10 +26,11 @@ from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import health, queues
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
-from tests.support.figures import count, fold, note
+from tests.support.figures import count, failure
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 
-from .helpers import body, seen, staff, url
+from .helpers import body, seen, staff, url, words
 
 ADMIN: Any = admin.site.get_model_admin(Queue)
 
@@ -39,9 +41,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def current() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW statement_timeout")
-        return str(cursor.fetchone()[0])
+    return str(sql("SHOW statement_timeout"))
 
 
 def request(method: str, user: Any) -> HttpRequest:
@@ -93,8 +93,7 @@ class Lazy:
         return current()
 
     def sleep(self) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(10)")
+        sql("SELECT pg_sleep(10)")
 
 
 @pytest.mark.django_db
@@ -119,13 +118,7 @@ MAIL = "tests.app.tasks.mail"
 PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
     "figures of queues": (queues, "depths", "queue/", [MISSING], []),
     "figures of a queue": (queues, "depths", "queue/mail/change/", [f"Depth\n{MISSING}"], ["Attempts"]),
-    "charts of a queue": (
-        queue_page,
-        "series",
-        "queue/mail/change/",
-        ["so the charts are missing"],
-        ["Ready"],
-    ),
+    "charts of a queue": (queue_page, "series", "queue/mail/change/", ["the charts are missing"], ["Ready"]),
     "figures of tasks": (tasks, "breakdown", f"jobstat/?q={MAIL}", [f"The statistics {MISSING}"], [MAIL]),
     "trends of tasks": (tasks, "trends", f"jobstat/?q={MAIL}", [], [MAIL]),
     "charts of a task": (tasks, "series", f"jobstat/task/{MAIL}/", ["so the charts are missing"], [MAIL]),
@@ -138,15 +131,11 @@ PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_that_is_too_slow_does_not_keep_the_others(
-    part: str, root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_part_keeps_no_other(part: str, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, address, said, there = PARTS[part]
     QueueFactory.create(name="mail")
     WorkerFactory.create(id=7)
-    connection.ensure_connection()
-    note(connection.connection, "f", error_class="shop.Down")
-    fold(connection.connection)
+    failure(error_class="shop.Down")
     monkeypatch.setattr(module, name, too_slow)
     page = seen(root, f"/admin/django_pgqueue/{address}")
     assert [text for text in (*said, *there) if text not in page] == []
@@ -166,6 +155,7 @@ def test_the_overview_says_which_part_is_too_slow(
 ) -> None:
     JobFactory.create()
     WorkerFactory.create(host="app-9")
+    pause(everything=True)
     monkeypatch.setattr(module, part, too_slow)
     page = body(root, OVERVIEW)
     found = re.findall(
@@ -175,15 +165,16 @@ def test_the_overview_says_which_part_is_too_slow(
         re.DOTALL,
     )
     assert found == [region] * bool(region)
+    problems = words(page, "pgqueue-health")
+    assert "Everything is paused" in problems
+    assert ("did not answer within" in problems) == (part in {"depths", "Crew"})
     assert ("app-9" in page) == (part != "Crew")
     assert (">?</a>" in page) == (part in {"depths", "series"})
     assert ("? of ? slots" in page) == (part == "Crew")
 
 
 @pytest.mark.django_db
-def test_the_chart_on_the_page_of_a_job_is_there_if_it_can_be(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_a_job_has_a_chart_if_it_can(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the task has run, for those who may see statistics, and if they can be read in time."""
     address = url("change", JobFactory.create().pk)
     assert "pgqueue-runs" not in body(root, address)
@@ -197,10 +188,6 @@ def test_the_chart_on_the_page_of_a_job_is_there_if_it_can_be(
 
 @pytest.mark.django_db
 def test_a_reason_that_takes_too_long(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sleep(job: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(60)")
-
-    monkeypatch.setattr(why, "why", sleep)
+    monkeypatch.setattr(why, "why", lambda job: sql("SELECT pg_sleep(60)"))
     monkeypatch.setattr(why, "PATIENCE", 0.01)
     assert "It took too long to find out why." in seen(root, url("change", JobFactory.create().pk))

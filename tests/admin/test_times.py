@@ -42,16 +42,22 @@ def logs_of(client: Client, *lines: tuple[str, str]) -> str:
     ("element", "text"),
     [
         (lambda: display.time(NOON), "2026-07-01 12:00:00"),
+        (lambda: display.clock_time(NOON), "12:00:00.250"),
         (lambda: display.later_time(NOON, NOON - timedelta(hours=1)), "12:00:00"),
         (lambda: display.later_time(NOON, NOON - timedelta(hours=13)), "2026-07-01 12:00:00"),
-        (lambda: display.clock_time(NOON), "12:00:00.250"),
         (lambda: display.timed("5 min ago", NOON), "5 min ago"),
         (lambda: display.zone_time(NOON), "2026-07-01 12:00:00"),
     ],
-)
+)  # fmt: skip
 def test_each_form_has_the_exact_instant_as_its_title(element: Any, text: str) -> None:
     assert f'datetime="{NOON.isoformat()}" title="{EXACT}"' in element()
     assert element().endswith(f">{text}</time>")
+
+
+def test_a_later_time_has_its_date_if_it_is_another_one_in_the_current_time_zone() -> None:
+    assert ">2026-07-02 00:00:00<" in display.later_time(NOON + timedelta(hours=12), NOON)
+    with timezone.override("Asia/Tokyo"):
+        assert ">2026-07-02 00:00:00<" in display.later_time(NOON + timedelta(hours=3), NOON)
 
 
 def test_times_are_in_the_current_time_zone_until_the_script_runs(root: Client) -> None:
@@ -68,9 +74,7 @@ def test_a_time_without_a_zone_has_no_offset_so_the_script_leaves_it_alone() -> 
 
 # That a page keeps the zone of the project decides whether the script does anything at all.
 @pytest.mark.parametrize(("active", "is_kept"), [("UTC", False), ("Asia/Tokyo", True), ("Etc/UTC", True)])
-def test_the_page_names_its_zone_and_keeps_one_that_is_activated(
-    active: str, is_kept: bool, root: Client
-) -> None:
+def test_a_page_names_its_zone_and_keeps_an_activated_one(active: str, is_kept: bool, root: Client) -> None:
     with timezone.override(active):
         for page in (body(root, url("changelist")), body(root, url("overview"))):
             assert f"Times are in <span data-pgqueue-zone-name>{active}</span>." in page
@@ -90,9 +94,8 @@ def test_a_sentence_with_a_time_is_escaped() -> None:
 
 
 def test_the_lines_of_a_log_have_their_times_also_below_a_message_of_many_lines(root: Client) -> None:
-    shown = logs_of(
-        root, (NOON.isoformat(), "one\n<b>two</b>\n09:00:00.000 three"), (NOON.isoformat(), "end")
-    )
+    noon = NOON.isoformat()
+    shown = logs_of(root, (noon, "one\n<b>two</b>\n09:00:00.000 three"), (noon, "end"))
     assert shown.count('data-pgqueue-shows="clock">12:00:00.250</time> INFO shop: ') == 2
     assert "\n&lt;b&gt;two&lt;/b&gt;\n09:00:00.000 three\n<time " in shown
 
@@ -102,9 +105,8 @@ def test_lines_that_redaction_takes_out_do_not_shift_the_times_of_those_below(ro
     later = NOON + timedelta(seconds=1)
     shown = logs_of(root, (NOON.isoformat(), "a secret\nof two lines: end"), (later.isoformat(), "after"))
     assert "secret" not in shown
-    assert re.findall(r">([\d:.]+)</time> INFO shop: (\w+)", shown) == [
-        ("12:00:00.250", "a"), ("12:00:01.250", "after"),
-    ]  # fmt: skip
+    found = re.findall(r">([\d:.]+)</time> INFO shop: (\w+)", shown)
+    assert found == [("12:00:00.250", "a"), ("12:00:01.250", "after")]
 
 
 def test_words_about_a_time_have_it_as_their_title(root: Client) -> None:
@@ -118,9 +120,8 @@ def test_words_about_a_time_have_it_as_their_title(root: Client) -> None:
 
 def test_a_form_says_which_zone_its_times_are_in(root: Client) -> None:
     with timezone.override("Asia/Tokyo"):
-        assert "In the time zone Asia/Tokyo. Empty: until a user resumes it." in body(
-            root, url("add", model="pause")
-        )
+        page = body(root, url("add", model="pause"))
+    assert "In the time zone Asia/Tokyo. Empty: until a user resumes it." in page
 
 
 #: How many seconds are written how: exactly below a minute, short, or in the unit that suits them.

@@ -1,4 +1,4 @@
-"""The workflow of a job or a batch: which jobs belong to it, which nodes are drawn, and the pages with it."""
+"""Workflows of jobs and batches: what belongs to them, how they are drawn, and the pages; and batches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.template.loader import render_to_string
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
-from syrupy.assertion import SnapshotAssertion
 
 import django_pgqueue
+from django_pgqueue import Batch
 from django_pgqueue.admin import workflow as module
-from django_pgqueue.admin.workflow import LIVE, MOST_NODES, Limits, Node, Workflow, folded, read
+from django_pgqueue.admin.workflow import LIVE, MOST_NODES, Limits, Node, Workflow, folded
 from django_pgqueue.models import Job, JobBatch, Tally
-from tests.support.factories import JobFactory
+from tests.support.factories import BatchFactory, JobFactory
+from tests.support.jobs import sql
+from tests.support.wording import shown
 
-from .helpers import body, drawing_of, listed, staff, url, words
+from .helpers import body, drawing_of, listed, press, read, rows_of, staff, url, words
 
 pytestmark = pytest.mark.django_db
 
@@ -32,11 +35,8 @@ STATIC = Path(django_pgqueue.__file__).parent / "static" / "django_pgqueue"
 
 def job(*parents: int, **values: Any) -> int:
     """Insert a job that waits for others, without the edges. Its parents are not marked."""
-    status = (
-        {}
-        if {"done", "failed", "running"} & values.keys()
-        else {"status": "blocked" if parents else "pending"}
-    )
+    has_state = {"done", "failed", "running"} & values.keys()
+    status = {} if has_state else {"status": "blocked" if parents else "pending"}
     key: int = JobFactory.create(parent_ids=sorted(parents) or None, **{**status, **values}).pk
     return key
 
@@ -49,7 +49,7 @@ def batch(name: str = "import", **counts: int) -> int:
 
 
 def around(here: int, **limits: Any) -> Workflow:
-    return read("default", here, Limits(**limits))
+    return module.read("default", here, Limits(**limits))
 
 
 def kinds(workflow: Workflow) -> dict[Any, str]:
@@ -82,13 +82,9 @@ def test_a_workflow_that_was_enqueued_with_sql_is_found() -> None:
     """With the marks and reasons that the functions write."""
 
     def enqueue(**options: Any) -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pgqueue_enqueue('a.b', options => %s::jsonb)", [json.dumps(options)])
-            return int(cursor.fetchone()[0])
+        return int(sql("SELECT pgqueue_enqueue('a.b', options => %s::jsonb)", json.dumps(options)))
 
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_open_batch('import')")
-        (group,) = cursor.fetchone()
+    group = sql("SELECT pgqueue_open_batch('import')")
     first = enqueue()
     members = [enqueue(batch=group, after=[first]), enqueue(batch=group)]
     last = enqueue(after=[group])
@@ -200,9 +196,7 @@ def test_what_was_read_until_the_time_was_up_is_shown(slow: str, monkeypatch: py
 
 def test_the_settings_of_the_reading_end_with_it() -> None:
     around(job())
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('enable_seqscan'), current_setting('statement_timeout')")
-        assert cursor.fetchone() == ("on", "0")
+    assert (sql("SHOW enable_seqscan"), sql("SHOW statement_timeout")) == ("on", "0")
 
 
 OVER = {"done", "failed", "cancelled"}
@@ -230,12 +224,8 @@ def url_of(node: Node, state: str) -> str:
 
 def html(workflow: Workflow) -> str:
     boxes = module.boxes_of(workflow, url_of)
-    values = {
-        "boxes": boxes,
-        "drawing": module.drawing(workflow, boxes, "Workflow of job 1", "…"),
-        "source": "/w/",
-        "pause": "5",
-    }
+    drawing = module.drawing(workflow, boxes, "Workflow of job 1", "…")
+    values = {"boxes": boxes, "drawing": drawing, "source": "/w/", "pause": "5"}
     return render_to_string("admin/django_pgqueue/workflow.html", {"workflow": values})
 
 
@@ -267,8 +257,12 @@ def test_a_workflow_of_up_to_300_nodes_is_drawn_one_by_one() -> None:
     assert drawn(folded(workflow)).keys() == {"resize", "resize × 300"}
 
 
-def test_jobs_of_one_task_are_folded_but_not_the_job_of_the_page(large: Workflow) -> None:
-    assert drawn(folded(large)) == {
+def test_jobs_of_one_task_and_their_arrows_are_folded_but_not_the_job_of_the_page(large: Workflow) -> None:
+    """What was wrong with the reading is kept."""
+    large.problem = "slow"
+    small = folded(large)
+    assert small.problem == "slow"
+    assert drawn(small) == {
         "list": ("job", 1, {"done": 1}),
         "resize × 4,900": ("job", 4_900, {"done": 4_894, "failed": 6}),
         "thumb × 4,900": ("job", 4_900, {"done": 4_894, "failed": 6}),
@@ -276,13 +270,8 @@ def test_jobs_of_one_task_are_folded_but_not_the_job_of_the_page(large: Workflow
         "summary": ("job", 1, {"blocked": 1}),
         "resize": ("job", 1, {"running": 1}),
     }
-
-
-def test_arrows_are_folded_and_say_who_is_a_member(large: Workflow) -> None:
-    arrows = folded(large).arrows
-    assert Counter(arrows.values()) == {"after": 4, "member": 3}
-    assert arrows[20_003, 20_001] == "member"
-    assert arrows[20_001, 20_002] == "after"
+    assert Counter(small.arrows.values()) == {"after": 4, "member": 3}
+    assert (small.arrows[20_003, 20_001], small.arrows[20_001, 20_002]) == ("member", "after")
 
 
 def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
@@ -294,12 +283,8 @@ def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
         add_job(workflow, key + 1, key, task="b")
         add_job(workflow, key + 1_000, key + 1, task="a")
     small = folded(workflow)
-    assert [module.words_of(node)[0] for node in small.nodes.values()] == [
-        "resize",
-        "a × 300",
-        "b × 300",
-        "a × 300",
-    ]
+    names = [module.words_of(node)[0] for node in small.nodes.values()]
+    assert names == ["resize", "a × 300", "b × 300", "a × 300"]
     assert list(module.columns(small).values()) == [0, 1, 2, 3]
 
 
@@ -332,12 +317,7 @@ def test_too_many_or_too_long_arrows_are_folded_too(monkeypatch: pytest.MonkeyPa
     assert len(folded(workflow).arrows) == 4
 
 
-def test_what_was_wrong_with_the_reading_is_kept_when_folding(large: Workflow) -> None:
-    large.problem = "slow"
-    assert folded(large).problem == "slow"
-
-
-def test_a_drawing_and_its_table(wording: SnapshotAssertion) -> None:
+def test_a_drawing_and_its_table(wording: Any) -> None:
     """Each kind of node. What waits for a failed job has a red arrow from it. Long names are cut."""
     workflow = Workflow(here=2)
     add_job(workflow, 1, task="shop.tasks.extract", status="failed")
@@ -392,7 +372,7 @@ def links(page: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("user", ["root", "view_job", "view_jobbatch"])
-def test_the_pages(user: str, root: Client, wording: SnapshotAssertion) -> None:
+def test_the_pages(user: str, root: Client, wording: Any) -> None:
     """Of jobs and their batch: the page, and a part of another page. Links lead to what the user may view."""
     group = JobBatch.objects.create(id=1005, name="import").pk
     first = job(id=1001, done=True, marks=2)
@@ -413,25 +393,16 @@ def test_the_pages(user: str, root: Client, wording: SnapshotAssertion) -> None:
     assert {" and ".join(pages): text for text, pages in found.items()} == wording
 
 
-def test_the_page_of_another_job_neither_shows_nor_reads_one(root: Client) -> None:
-    with CaptureQueriesContext(connection) as queries:
-        page = body(root, url("change", job()))
-    assert "pgqueue-workflow" not in page
-    assert "workflow.css" not in page
-    assert not [each for each in queries if "conditions are in workflow.py" in each["sql"]]
+def test_the_page_is_read_again_and_a_slow_one_less(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pause() -> str:
+        return body(root, url("workflow", first)).split('data-pgqueue-pause="')[1].split('"')[0]
 
-
-def test_the_page_is_read_again_while_something_may_change(root: Client) -> None:
     first = job(done=True)
-    assert 'data-pgqueue-pause=""' in body(root, url("workflow", first))
+    assert pause() == ""
     job(first, running=True)
-    assert 'data-pgqueue-pause="5"' in body(root, url("workflow", first))
-
-
-def test_a_slow_workflow_is_read_again_less_often(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pause() == "5"
     monkeypatch.setattr(module, "_SHARE", 10**6)
-    page = body(root, url("workflow", job()))
-    assert int(page.split('data-pgqueue-pause="')[1].split('"')[0]) > 100
+    assert int(pause()) > 100
 
 
 def test_a_page_that_does_not_exist(root: Client) -> None:
@@ -460,9 +431,7 @@ def test_many_jobs_are_linked_to_their_list(root: Client, monkeypatch: pytest.Mo
     assert jobs_at(by_state) == [failed]
 
 
-def test_the_page_of_a_job_does_not_read_a_large_workflow(
-    root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_a_job_reads_no_large_workflow(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BESIDE_THE_REST", Limits(jobs=2))
     here = job(done=True, marks=2)
     for _each in range(3):
@@ -474,7 +443,90 @@ def test_the_page_of_a_job_does_not_read_a_large_workflow(
     assert len(links(body(root, url("workflow", here)))) == 4
 
 
-@pytest.mark.parametrize("term", ["", "x", "9999999999999999999", "-1", 5_000 * "9"])
-def test_odd_searches_for_a_batch_find_nothing(root: Client, term: str) -> None:
+def test_odd_searches_for_a_batch_find_nothing(root: Client) -> None:
     job(batch_id=batch())
-    assert listed(root, q=f"batch:{term}") == []
+    for term in ("", "x", "9999999999999999999", "-1", 5_000 * "9"):
+        assert listed(root, q=f"batch:{term}") == []
+
+
+# --- The list and the page of batches, and their actions
+
+
+BATCHES = "/admin/django_pgqueue/jobbatch/"
+
+
+def test_the_list_of_batches_shows_numbers_as_bars(root: Client, wording: Any) -> None:
+    numbers = {"added": 12_000, "done": 9_000, "failed": 30, "cancelled": 600}
+    BatchFactory.create(id=101, name="imp<b>ort", numbers=numbers)
+    BatchFactory.create(id=102, name="", over=True, numbers=None)
+    page = body(root, BATCHES)
+    assert re.sub(r"\b\d s", "0 s", rows_of(page)) == wording
+    assert '<rect x="75" width="0.25" height="10" class="pgqueue-part-failed">' in page
+    assert "style=" not in page.split("<tbody>")[1].split("</tbody>")[0]
+
+
+def test_filters_and_search_of_batches(root: Client) -> None:
+    running = BatchFactory.create(name="one")
+    opened = BatchFactory.create(name="two", is_open=True)
+    failed = BatchFactory.create(name="three", over=True, outcome="failed")
+    for state, batch in (("running", running), ("open", opened), ("failed", failed)):
+        assert listed(root, BATCHES, state=state) == [batch.pk]
+    assert listed(root, BATCHES, state="done") == []
+    assert listed(root, BATCHES, finished="hour") == [failed.pk]
+    assert listed(root, BATCHES, created="hour", state="running") == [running.pk]
+    assert listed(root, BATCHES, created="..2020-01-01") == []
+    assert root.get(BATCHES, {"state": "nonsense"}).status_code == 302
+    assert listed(root, BATCHES, q="HREE") == listed(root, BATCHES, q=str(failed.pk)) == [failed.pk]
+
+
+def test_the_page_of_a_batch(root: Client, wording: Any) -> None:
+    batch = BatchFactory.create(id=101, name="import")
+    JobFactory.create(id=102, failed=True, batch=batch)
+    JobFactory.create(id=103, done=True, batch=batch)
+    JobFactory.create(id=104, parents=[batch])
+    text = read(root, url("change", 101, model="jobbatch"))
+    assert re.sub(r"\b\d s", "0 s", text) == wording
+    assert "/job/" not in read(staff("view_jobbatch"), url("change", 101, model="jobbatch"))
+    assert root.get(url("change", 2**40, model="jobbatch")).status_code == 302
+    assert root.post(url("cancel", 2**40, model="jobbatch")).status_code == 302
+    JobBatch.objects.all().delete()
+    assert "batch 101, which is no longer kept" in body(root, url("change", 103))
+
+
+def test_the_page_reads_failed_jobs_where_they_are_kept_and_no_others(root: Client) -> None:
+    """A batch may have a million done jobs in history."""
+    batch = BatchFactory.create()
+    JobFactory.create(done=True, batch=batch)
+
+    def of_batch() -> list[str]:
+        with CaptureQueriesContext(connection) as queries:
+            body(root, url("change", batch.pk, model="jobbatch"))
+        found = (query["sql"] for query in queries)
+        return [each for each in found if '"batch" =' in each and '"pgqueue_job"."errors"' in each]
+
+    assert of_batch() == []
+    JobFactory.create(failed=True, batch=batch)
+    [statement] = of_batch()
+    plan = str(sql(f"EXPLAIN (FORMAT JSON) {statement}"))
+    assert "pgqueue_job_kept" in plan
+    assert "pgqueue_job_past" not in plan
+
+
+def test_cancel_and_retry_after_a_confirmation(root: Client, wording: Any) -> None:
+    batch = BatchFactory.create(id=101, name="import")
+    jobs = [JobFactory.create(batch=batch), JobFactory.create(failed=True, batch=batch)]
+    of_list = {"_selected_action": [101], "index": 0}
+    told = []
+    pressed: list[tuple[str, dict[str, Any]]] = [
+        (url("retry", 101, model="jobbatch"), {}), (BATCHES, {"action": "cancel_batches", **of_list}),
+        (url("cancel", 101, model="jobbatch"), {}), (BATCHES, {"action": "retry_batches", **of_list}),
+    ]  # fmt: skip
+    for address, data in pressed:
+        asked = press(root, address, **data)
+        done = root.post(address, {**data, "confirmed": "1"}, follow=True)
+        told += [shown(asked.html), *(f"Then: {message}" for message in done.context["messages"]), ""]
+    assert "\n".join(told) == wording
+    assert {Job.objects.get(pk=job.pk).status for job in jobs} == {"cancelled"}
+    assert Batch.get(101).outcome == "cancelled"
+    notes = [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+    assert notes == ["Action: Retry failed jobs.", "Action: Cancel batch."]

@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import psycopg
+import pytest
 from django.core.management import call_command
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -181,3 +182,16 @@ def sharded(*more: str, **settings: Any) -> Iterator[None]:
                 connections[alias].close()
                 del connections[alias]
                 del connections.settings[alias]
+
+
+@pytest.fixture
+def shards() -> Iterator[None]:
+    with sharded():
+        yield
+
+
+@pytest.fixture
+def one_is_down() -> Iterator[None]:
+    """Of three shards."""
+    with sharded("down"):
+        yield
