@@ -123,25 +123,12 @@ def test_what_each_of_them_chooses_by_itself() -> None:
     assert made["failed"].pk
 
 
-class Terminal:
-    """A person who answers."""
-
-    def __init__(self, answer: str) -> None:
-        self.answer = answer
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self.answer
-
-
 @pytest.mark.parametrize(("answer", "status"), [("y\n", "pending"), ("no\n", "failed"), ("", "failed")])
 def test_the_question(
     answer: str, status: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = JobFactory.create(failed=True)
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: answer))
     if status == "pending":
         assert json.loads(run("retry", "--status", "failed", "--json"))["changed"] == 1
     else:

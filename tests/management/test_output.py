@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import suppress
 from datetime import timedelta
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -23,7 +25,7 @@ from django_pgqueue.jobs.steps import HAS_STEPS
 from django_pgqueue.management import _parser
 from django_pgqueue.management.subcommands import jobs as jobs_module
 from django_pgqueue.management.subcommands import operating
-from django_pgqueue.models import FailureGroup, Job, JobProgress, Limit, Queue, Schedule, Step, Worker
+from django_pgqueue.models import FailureGroup, Job, JobProgress, Limit, Pause, Queue, Schedule, Step, Worker
 from django_pgqueue.monitoring import database as database_parts
 from django_pgqueue.monitoring.failures import mute
 from django_pgqueue.monitoring.health import FIXES, MINOR
@@ -31,7 +33,7 @@ from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.app import limit_tasks, unique_tasks
 from tests.support import schedules
-from tests.support.factories import ERROR, BatchFactory, JobFactory, JobStatFactory, WorkerFactory
+from tests.support.factories import ERROR, BatchFactory, JobFactory, JobStatFactory, WorkerFactory, spread
 from tests.support.figures import classes, failure
 from tests.support.jobs import sql
 from tests.support.wording import lasting
@@ -309,9 +311,7 @@ def test_no_search_finds_what_is_redacted() -> None:
     assert json.loads(run("jobs", str(large), "--json"))["jobs"][0]["args"] == ["x" * 5_000]
 
 
-def test_a_search_that_takes_too_long_says_how_far_it_came(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_search_can_go_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     ids = [JobFactory.create(kwargs={"n": number % 4}).pk for number in range(12)]
     monkeypatch.setattr(jobs_module, "_FIRST_RANGE", 2)
     assert listed("--arg", "n=0") == [ids[8], ids[4], ids[0]]
@@ -383,6 +383,7 @@ def test_database(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {part["code"]: part for part in found["parts"]}
     assert list(parts) == ["locks", "snapshots", "tables", "sessions", "traffic", "wakeups", "ring"]
     assert {part["state"] for part in parts.values()} <= {"fine", "act"}
+    assert all(part["finding"].endswith(".") for part in parts.values())
     assert parts["tables"]["rows"][0]["name"] == "pgqueue_job_live"
 
 
@@ -458,3 +459,119 @@ def test_a_pattern_may_be_about_several_lines_of_a_log() -> None:
     first, second = json.loads(run("jobs", str(job.pk), "--json"))["jobs"][0]["logs"]
     assert [each["message"] for each in first["lines"]] == ["one\ntwo", "three"]
     assert [each["message"] for each in second["lines"]] == ["it is [redacted], thanks", "", ""]
+
+
+# --- Over several shards: one answer, and those that did not answer are named
+
+
+BOTH = ["default", "other"]
+
+
+def printed(*arguments: str, **options: Any) -> str:
+    """Return what the command prints, and below it the error with which it ends."""
+    out = StringIO()
+    try:
+        call_command("pgqueue", *arguments, stdout=out, **options)
+    except CommandError as error:
+        return f"{out.getvalue()}Error {error.returncode}: {error}".split("connection to server")[0]
+    return out.getvalue()
+
+
+def document(*arguments: str) -> Any:
+    """Return the document that the command prints, whatever it says below it."""
+    out = StringIO()
+    with suppress(CommandError):
+        call_command("pgqueue", *arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def fill() -> None:
+    spread(6)
+    for alias in BOTH:
+        WorkerFactory.build(id=5, host=f"app-{alias}", pid=7, slots=4).save(using=alias, force_insert=True)
+
+
+OF_SHARDS = ("status", "queues", "workers", "pauses", "limits", "health", "failures", "jobs", "top --once")
+
+
+@pytest.mark.parametrize("arguments", OF_SHARDS)
+def test_reads_all_shards_and_names_one_that_is_down(one_is_down: None, wording: Any, arguments: str) -> None:
+    fill()
+    said = printed(*arguments.split())
+    assert [line for line in said.splitlines() if "Subcommands:" not in line] == wording
+
+
+def test_one_shard(shards: None) -> None:
+    fill()
+    assert "app-other" in printed("workers", "--database", "other")
+    assert "app-default" not in printed("workers", "--database", "other")
+
+
+def test_json_has_the_shard(one_is_down: None) -> None:
+    fill()
+    assert "Error 1: The database down did not answer" in printed("workers", "--json")
+    hosts = [(row["shard"], row["host"]) for row in document("workers")]
+    assert hosts == [("default", "app-default"), ("other", "app-other")]
+    found = document("status")
+    assert [each["shard"] for each in found["shards"]] == BOTH
+    assert [*found["unanswered"]] == ["down"]
+
+
+def test_jobs_go_on_after_a_position_of_each_shard(shards: None) -> None:
+    fill()
+    seen: list[tuple[str, int]] = []
+    after: list[str] = []
+    while True:
+        found = document("jobs", "--limit", "2", *after)
+        seen += [(job["shard"], job["id"]) for job in found["jobs"]]
+        if found["next"] is None:
+            break
+        after = ["--after", found["next"]]
+    assert seen == [(BOTH[number % 2], number) for number in range(6, 0, -1)]
+    assert printed("jobs", "--quiet").split() == ["6", "other:5", "4", "other:3", "2", "other:1"]
+
+
+def test_ids_of_several_shards(shards: None, wording: Any) -> None:
+    fill()
+    said = [printed("cancel", "2", "other:3", "--yes"), printed("cancel", "2", "other:3", "--yes")]
+    assert Job.objects.get(pk=2).status == Job.objects.using("other").get(pk=3).status == "cancelled"
+    said.append(printed("jobs", "4", "other:5", "--quiet"))
+    assert printed("why", "other:1").startswith("Job 1 (shop.tasks.send): ")
+    assert said == wording
+
+
+def test_a_change_of_all_that_match(one_is_down: None, wording: Any) -> None:
+    fill()
+    said = [printed("cancel", "--queue", "mail", "--dry-run"), printed("cancel", "--queue", "mail", "--yes")]
+    assert said == wording
+    for alias in BOTH:
+        assert not Job.objects.using(alias).exclude(status="cancelled").exists()
+
+
+def test_pause_and_resume(one_is_down: None, wording: Any) -> None:
+    for alias in BOTH:
+        Queue(name="mail").save(using=alias)
+    said = [printed("pause", "--queue", "mail", "--author", "ann")]
+    assert [Pause.objects.using(alias).get().author for alias in BOTH] == ["ann", "ann"]
+    Pause.objects.using("other").all().delete()
+    said += [printed("resume", "--queue", "mail"), printed("resume", "--queue", "mail")]
+    assert not Pause.objects.exists()
+    assert said == wording
+    assert not Limit.objects.exists()
+
+
+def test_the_schedules_of_all_shards_are_listed_and_one_is_paused_in_its_own(one_is_down: None) -> None:
+    for alias in BOTH:
+        schedules.create(f"of-{alias}", using=alias)
+    said = printed("schedules")
+    listed = [line.split()[:2] for line in said.splitlines() if " of-" in line]
+    assert listed == [["default", "of-default"], ["other", "of-other"]]
+    assert "The database down did not answer" in said
+    refused = printed("schedules", "pause", "of-other")
+    assert "There is no schedule 'of-other' in the database 'default'" in refused
+    assert printed("schedules", "pause", "of-other", database="other") == "of-other is paused.\n"
+
+
+def test_the_hint_for_autoscalers_is_the_sum(shards: None) -> None:
+    fill()
+    assert [(row["queue_name"], row["ready"]) for row in document("scale-hint")["queues"]] == [("mail", 6)]

@@ -50,9 +50,7 @@ def banner_of(*given: Any, checked: bool = True, list_tasks: bool = False) -> st
     return re.sub(r"(?<=django_pgqueue )[^)]*(?=, PostgreSQL)", "<versions>", text)
 
 
-def test_what_runs_where_and_where_to_look(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, wording: Any
-) -> None:
+def test_what_runs_and_where_to_look(settings: Any, monkeypatch: pytest.MonkeyPatch, wording: Any) -> None:
     monkeypatch.setattr(runqueueworker, "declared_tasks", lambda: [here])
     found = {
         "defaults": shown(),
@@ -130,21 +128,14 @@ def files(tmp_path: Path) -> SourceFiles:
     return files
 
 
-def test_which_files_have_changed(files: SourceFiles, tmp_path: Path) -> None:
+@pytest.mark.parametrize("looked", [True, False])
+@pytest.mark.parametrize(("name", "at"), [("new", 0), ("old", -30), ("old", -1800), ("old", 3600)])
+def test_which_files_changed(files: SourceFiles, tmp_path: Path, looked: bool, name: str, at: float) -> None:
+    """At the first look: what is newer than its import. Later also what is restored with an old time."""
+    assert not looked or files.changed() is None
+    save(tmp_path / f"{name}.py", at)
+    assert files.changed() == (tmp_path / f"{name}.py" if looked or at in {0, -30} else None)
     assert files.changed() is None
-    save(tmp_path / "old.py", -1800)  # restored from somewhere, with its time
-    assert files.changed() == tmp_path / "old.py"
-    assert files.changed() is None
-    save(tmp_path / "new.py", 0)
-    assert files.changed() == tmp_path / "new.py"
-
-
-@pytest.mark.parametrize(("seconds", "has_changed"), [(-30, True), (3600, False)])
-def test_a_file_saved_between_its_import_and_the_first_look_or_in_the_future(
-    files: SourceFiles, tmp_path: Path, seconds: float, has_changed: bool
-) -> None:
-    save(tmp_path / "old.py", seconds)
-    assert files.changed() == (tmp_path / "old.py" if has_changed else None)
     save(tmp_path / "old.py", 7200)
     assert files.changed() == tmp_path / "old.py"
 
@@ -261,9 +252,7 @@ def test_after_errors_it_waits_for_a_change(monkeypatch: pytest.MonkeyPatch, pro
 @pytest.mark.parametrize(
     ("name", "ends", "code"), [*((each.name, 7, 7) for each in HANDLED), ("SIGINT", RELOAD, 0)]
 )
-def test_a_signal_is_handed_on_and_the_exit_code_comes_back(
-    monkeypatch: pytest.MonkeyPatch, name: str, ends: int, code: int
-) -> None:
+def test_a_signal_is_handed_on(monkeypatch: pytest.MonkeyPatch, name: str, ends: int, code: int) -> None:
     """Race: the child ends because of a change, and the user has pressed Ctrl-C meanwhile. That is a stop."""
     assert Children(HEARS.format(name, ends)).run(monkeypatch) == code
 

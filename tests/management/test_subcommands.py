@@ -30,19 +30,11 @@ from django_pgqueue.management._conditions import warn_of_unknown_queues
 from django_pgqueue.management._output import Output, Table, print_json
 from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Job, Limit, Pause
+from django_pgqueue.models import Job
 from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK
 from django_pgqueue.tasks.registry import declared_queues, queues_in_use
-from tests.support.factories import (
-    ERROR,
-    JobFactory,
-    JobStatFactory,
-    QueueFactory,
-    ScheduleFactory,
-    WorkerFactory,
-    ago,
-)
-from tests.support.figures import failure
+from tests.admin.test_hostile_texts import HOSTILE, SHORT, make_rows
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.jobs import sql
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "commands.md"
@@ -151,19 +143,6 @@ def test_options_are_keywords_of_call_command(echo: Echo) -> None:
     with pytest.raises(CommandError, match="'nowhere' is not in DATABASES") as raised:
         run("echo", database="nowhere")
     assert raised.value.returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("ecko", "invalid choice: 'ecko'"), ("echo --times many", "invalid int value: 'many'"),
-        ("echo --database nowhere", r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-    ],
-)  # fmt: skip
-def test_wrong_arguments(echo: Echo, arguments: str, message: str) -> None:
-    with pytest.raises(CommandError, match=message) as raised:
-        run(*arguments.split())
-    assert raised.value.returncode == exit_code(*arguments.split()) == 2
 
 
 @pytest.mark.parametrize(
@@ -297,26 +276,12 @@ def test_failing_system_checks_do_not_stop_it() -> None:
 @pytest.mark.parametrize("json_too", [(), ("--json",)])
 def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> None:
     """U+009B is ESC and "[" in one, and JSON permits it in texts. U+202E turns the text around."""
-    bad = "a\x1b[2J\x9b2J\x07\x7f\u202e\r\nb"
-    error = {**ERROR, "message": bad, "class": bad, "traceback": bad}
-    worker = WorkerFactory.create(host=bad, version=bad)
-    line = {"at": bad, "level": bad, "logger": bad, "message": bad}
-    JobFactory.create(running=True, worker=worker.pk, task_path=bad, queue_name=bad, current_step=bad)
-    job = JobFactory.create(
-        failed=True, task_path=bad, queue_name=bad, args=[bad], kwargs={bad: bad}, unique_key=bad,
-        errors=[error], logs=[{"attempt": 1, "lines": [line]}],
-        steps=[{"name": bad, "kind": bad, "attempt": 1, "seconds": 1, "result": bad}],
-    )  # fmt: skip
-    Pause.objects.create(kind="task", name=bad, reason=bad, author=bad)
-    Limit.objects.create(name=bad, concurrency=1, declared_by=bad)
-    ScheduleFactory.create(name=bad, task_path=bad, args=[bad], pause_reason=bad)
-    JobStatFactory.create(task_path=bad, queue_name=bad)
-    failure("f00", task_path=bad, message=bad, error_class=bad, traceback=bad, version=bad)
+    job = make_rows()["job"][5]
     commands: list[tuple[str, ...]] = [
         ("status",),  # first: on a slow machine, the worker would be silent after all the others
         ("jobs",), ("jobs", str(job.pk)), ("why", str(job.pk)), ("workers",), ("pauses",), ("schedules",),
-        ("schedules", "show", bad), ("stats",), ("tasks",), ("failures",), ("failures", "f00"), ("database",),
-        ("queues",), ("limits",),
+        ("schedules", "show", HOSTILE), ("stats",), ("tasks",), ("failures",), ("failures", SHORT[:40]),
+        ("database",), ("queues",), ("limits",),
     ]  # fmt: skip
     printed = {command: run(*command, *json_too) for command in commands + [("top",)] * (not json_too)}
     texts = {command: text.replace("\n", " ") for command, text in printed.items()}
@@ -402,16 +367,10 @@ def declared() -> None:
     """So that its queue is known."""
 
 
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What is logged at WARNING and above."""
+def test_a_misspelled_queue_is_a_warning_with_the_nearest_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "django_pgqueue")
-    return caplog
-
-
-def test_a_misspelled_queue_is_a_warning_with_the_nearest_name(warnings: pytest.LogCaptureFixture) -> None:
     warn_of_unknown_queues("default", "--queues", ["invoices", "invocies", "zzz"])
-    first, second = warnings.messages
+    first, second = caplog.messages
     assert first == (
         "--queues names 'invocies', a queue that no task, setting or job uses. Did you mean 'invoices'?"
     )

@@ -38,6 +38,7 @@ from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.tasks.progress import HAS_PROGRESS
 from tests.support.databases import sharded
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.jobs import sql
 
 from .test_subcommands import run
 
@@ -45,9 +46,7 @@ from .test_subcommands import run
 @pytest.fixture
 def minute(db: None) -> datetime:
     """The current minute on the clock of the database, which stands still in a transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT date_trunc('minute', now())")
-        found: datetime = cursor.fetchone()[0]
+    found: datetime = sql("SELECT date_trunc('minute', now())")
     return found
 
 
@@ -166,7 +165,7 @@ def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num
         look(["default"])
     savepoints = ("SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT")
     sent = [query["sql"] for query in captured.captured_queries]
-    queries = [sql for sql in sent if not sql.startswith(savepoints)]
+    queries = [query for query in sent if not query.startswith(savepoints)]
     limits = ["statement_timeout" in query for query in queries]
     assert limits[0]
     assert limits.count(False) <= 12
@@ -241,6 +240,14 @@ class Person(Thread):
             self.failure = error
             os.write(self.master, b"q")
 
+    def watches(self, stdout: Any, script: Callable[[Person], None]) -> None:
+        """Run ``pgqueue top`` on the terminal while this person does what the script says."""
+        self.script = script
+        self.start()
+        call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
+        self.join(30)
+        assert self.failure is None
+
     def sees(self, text: str) -> None:
         """Wait until the terminal shows a text that it has not shown before."""
         while text not in self.seen:
@@ -285,9 +292,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> ALL (ARRAY[pg_backend_pid(), %s])
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (ours,) = cursor.fetchone()
+    ours = sql("SELECT pg_backend_pid()")
 
     def script(person: Person) -> None:
         person.sees("Healthy: 1 worker")
@@ -298,8 +303,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
         person.sees("app-1:7")
         person.resizes(60, 12)
         person.sees("q quit  p go on")
-        with connection.cursor() as cursor:
-            cursor.execute(kill, [ours])
+        sql(kill, ours)
         connection.close()
         person.presses("p")
         person.sees("did not answer")
@@ -310,11 +314,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
         else:
             person.presses("q")
 
-    person.script = script
-    person.start()
-    call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
-    person.join(30)
-    assert person.failure is None
+    person.watches(stdout, script)
     assert (termios.tcgetattr(person.master), signal.getsignal(signal.SIGTERM)) == before
 
 
@@ -334,12 +334,8 @@ def test_a_shard_that_hangs_delays_neither_the_others_nor_the_keys(terminal: tup
         person.sees("pgqueue top: other")
         person.presses("q")
 
-    person.script = script
-    person.start()
     with sharded("silent"):
-        call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
-    person.join(30)
-    assert person.failure is None
+        person.watches(stdout, script)
 
 
 def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPatch) -> None:
