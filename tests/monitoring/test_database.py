@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -31,17 +30,6 @@ def _no_readings() -> Iterator[None]:
 def look(code: str, using: str = "default", *, statements: bool = False) -> DatabasePart:
     """Return one parts."""
     return {each.code: each for each in database(using, statements=statements)}[code]
-
-
-def test_every_part_says_what_it_found_and_when_to_act() -> None:
-    found = database("default")
-    codes = ["locks", "snapshots", "tables", "sessions", "traffic", "wakeups", "ring"]
-    assert [each.code for each in found] == codes
-    for each in found:
-        assert each.state in {PartState.FINE, PartState.ACT}, each
-        assert each.rule.startswith("Act when ")
-        assert each.finding.endswith(".")
-    json.dumps([each.as_json() for each in found], default=str)
 
 
 def test_who_waits_for_whom(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,11 +217,3 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
     for code in ("locks", "tables", "sessions", "wakeups", "ring"):
         assert found[code].state == PartState.FINE
-
-
-def test_a_slow_part_does_not_keep_the_others(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
-    monkeypatch.setattr(parts, "PATIENCE", 0.1)
-    slow = {each.code: each.finding for each in database("default") if each.state == PartState.SLOW}
-    assert list(slow) == ["tables", "ring"]
-    assert slow["ring"].startswith("The server did not answer within ")

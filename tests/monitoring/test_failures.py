@@ -138,9 +138,10 @@ def test_versions_and_tasks_are_bounded(one: Connection) -> None:
     found = FailureGroup.objects.get()
     assert (len(found.tasks), found.tasks[0]) == (100, "task0")
     assert (len(found.versions), found.versions[0]) == (50, "v119")
+    assert [len(some) for some in parts("default", "f", HOUR, most=1).values()] == [1, 1, 1]
 
 
-# -- the groups of a span, their points, and their parts
+# -- the groups of a span, and their points
 
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
@@ -161,17 +162,6 @@ def test_the_groups_of_a_span_and_their_points(one: Connection, span: TimeSpan) 
     assert len(groups("default", span, most=1)) == 1
 
 
-def test_muted_groups_are_listed_by_themselves(one: Connection) -> None:
-    note(one, "f")
-    note(one, "g")
-    fold(one)
-    mute("default", ["f"], "ann")
-    assert [each.fingerprint for each in groups("default", HOUR)] == ["g"]
-    [muted] = groups("default", HOUR, muted=True)
-    assert (muted.fingerprint, muted.muted_by) == ("f", "ann")
-    assert muted.muted_at is not None
-
-
 def test_a_group_is_found_also_if_nothing_failed_in_the_span(one: Connection) -> None:
     note(one, "f", "3 days", failed=4)
     fold(one)
@@ -181,17 +171,3 @@ def test_a_group_is_found_also_if_nothing_failed_in_the_span(one: Connection) ->
     assert [len(group("default", "f", span).points) for span in (HOUR, DAY, WEEK, MONTH)] == [4, 24, 28, 30]  # type: ignore[union-attr]
     assert group("default", "") is None
     assert group("default", "g") is None
-
-
-def test_the_parts_of_a_group(one: Connection) -> None:
-    note(one, failed=2, version="v1")
-    note(one, retried=5, failed=0, task_path="a.b", version="v2")
-    note(one, queue_name="mail", version="v2")
-    fold(one)
-    found = parts("default", "f", HOUR)
-    assert [len(some) for some in parts("default", "f", HOUR, most=1).values()] == [1, 1, 1]
-    assert {by: [(part.name, part.failed, part.retried) for part in some] for by, some in found.items()} == {
-        "task": [("a.b", 0, 5), ("tests.app.tasks.noop", 3, 0)],
-        "queue": [("default", 2, 5), ("mail", 1, 0)],
-        "version": [("v2", 1, 5), ("v1", 2, 0)],
-    }
