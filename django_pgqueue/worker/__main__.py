@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from django_pgqueue.worker.spawn import (
-    ParentLink,
-    die_with,
-    leave_after,
-    prepare_output,
-    set_up_django,
-    take_standard_input,
-)
+from django_pgqueue.worker import spawn
 
 
 def _work() -> int:
-    link = ParentLink(take_standard_input())
+    link = spawn.ParentLink(spawn.take_standard_input())
     try:
         assignment = link.receive()
-        set_up_django()
+        spawn.set_up_django()
         from django_pgqueue.worker.process import main
 
         return main(assignment, link)
@@ -28,7 +21,7 @@ def _work() -> int:
 
 
 def _run_isolated() -> int:
-    set_up_django()
+    spawn.set_up_django()
     from django_pgqueue.worker import isolation
 
     return isolation.main()
@@ -36,6 +29,6 @@ def _run_isolated() -> int:
 
 if __name__ == "__main__":
     kind, parent = sys.argv[1:]
-    die_with(int(parent))
-    prepare_output()
-    leave_after(_run_isolated if kind == "isolated" else _work)
+    spawn.die_with(int(parent))
+    spawn.prepare_output()
+    spawn.leave_after(_run_isolated if kind == "isolated" else _work)

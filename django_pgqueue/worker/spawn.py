@@ -185,24 +185,17 @@ class ParentLink:
             while os.read(self.file, 1024):
                 pass
 
-    def say(
-        self,
-        code: int | None = None,
-        error: BaseException | None = None,
-        *,
-        interrupted: int = 0,
-        executed: int = 0,
-    ) -> None:
+    def say(self, code: int | None = None, error: BaseException | None = None, **jobs: int) -> None:
         """Report how this process ends: with an exit code after its work, or because of an exception. This
-        counts once, and only in this process: one that a task has forked must not send anything.
+        counts once, and only in this process: one that a task has forked must not send anything. ``jobs``:
+        the numbers in ``Farewell``.
         """
         if os.getpid() != self._owner or self._spoken:
             return
         self._spoken = True
         cause = "" if error is None else " ".join("".join(traceback.format_exception_only(error)).split())
         with suppress(OSError):  # no parent listens
-            farewell = Farewell(code, cause[:LONGEST_CAUSE], interrupted, executed)
-            os.write(self.file, json.dumps(farewell).encode())
+            os.write(self.file, json.dumps(Farewell(code, cause[:LONGEST_CAUSE], **jobs)).encode())
 
 
 def last_words(line: socket.socket) -> Farewell | None:

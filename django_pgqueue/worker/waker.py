@@ -80,7 +80,9 @@ class StopSignals:
         return self._requests or int(self._hung_up)
 
     def ask(self, number: signal.Signals | None = None) -> None:
-        """Request a stop as SIGTERM does; ``number`` is the signal that has arrived, if any."""
+        """Request a stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler.
+        ``number``: the signal that has arrived, if any.
+        """
         if number == signal.SIGHUP:
             self._hung_up = True
             self.last = self.last or number

@@ -228,7 +228,7 @@ class Command(BaseCommand):
             def reload(path: Path) -> None:
                 changed.append(path)
                 self._notify(f"{path} has changed: restarting.")
-                supervisor.stop()
+                supervisor.signals.ask()
 
             _reload.watch(self._since, reload)
         try:

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Container
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 from time import monotonic, sleep
@@ -142,17 +142,15 @@ class Child:
         self.started_at = monotonic()
         self._enter(STARTING)
         self._killed_because = ""
-        with ExitStack() as not_ours:
-            self.jobs.close_file()
-            self.jobs = StartedJobs.create(assignment.options.slots)
-            line, its_end = socket.socketpair()
-            not_ours.enter_context(its_end)
-            try:
-                with _starting:
-                    self._process = spawn.start("worker", its_end, self.jobs.file)
-            except OSError:
-                line.close()
-                raise
+        self.jobs.close_file()
+        self.jobs = StartedJobs.create(assignment.options.slots)
+        line, its_end = socket.socketpair()
+        try:
+            with its_end, _starting:
+                self._process = spawn.start("worker", its_end, self.jobs.file)
+        except OSError:
+            line.close()
+            raise
         with suppress(OSError):  # it has ended already
             given = replace(assignment, started_jobs=self.jobs.file)
             line.sendall(f"{given.to_json()}\n".encode())

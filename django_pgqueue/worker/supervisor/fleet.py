@@ -23,7 +23,6 @@ from dataclasses import replace
 from functools import partial
 from threading import Thread
 from time import monotonic
-from typing import NamedTuple
 
 from ...formatting import get_logger, log_prefix
 from ..options import WorkerOptions
@@ -42,15 +41,6 @@ HUNG_AFTER = 120.0  # seconds; to connect takes up to 25 for each host
 _NEVER = float("inf")
 
 
-class Load(NamedTuple):
-    """What a shard has and needs."""
-
-    processes: int
-    share: int  # the processes that it started with, by its weight
-    is_idle: bool  # whether one of them has no job
-    waits: bool
-
-
 def divide(processes: int, weights: Mapping[str, int]) -> dict[str, int]:
     """Return how many processes each shard gets: at least one, and as many as its weight is worth."""
     parts = dict.fromkeys(weights, 1)
@@ -59,23 +49,23 @@ def divide(processes: int, weights: Mapping[str, int]) -> dict[str, int]:
     return parts
 
 
-def next_move(loads: Mapping[str, Load]) -> tuple[str, str] | None:
+def next_move(shards: Sequence[FleetMember]) -> tuple[FleetMember, FleetMember] | None:
     """Return which shard gives a process to which, if one should: an idle one; or, to a shard that has less
     than its share, one of a shard that has more.
     """
-    waiting = [alias for alias, load in loads.items() if load.waits]
+    waiting = [shard for shard in shards if shard.waits]
     if not waiting:
         return None
-    taker = min(waiting, key=lambda alias: loads[alias].processes / loads[alias].share)
-    lacks = loads[taker].processes < loads[taker].share
+    taker = min(waiting, key=lambda shard: shard.processes / shard.share)
+    lacks = taker.processes < taker.share
     givers = [
-        alias
-        for alias, load in loads.items()
-        if load.processes > 1 and (load.is_idle or (lacks and load.processes > load.share))
+        shard
+        for shard in shards
+        if shard.processes > 1 and (shard.is_idle or (lacks and shard.processes > shard.share))
     ]
     if not givers:
         return None
-    return max(givers, key=lambda alias: (loads[alias].is_idle, loads[alias].processes)), taker
+    return max(givers, key=lambda shard: (shard.is_idle, shard.processes)), taker
 
 
 class WorkerFleet:
@@ -102,13 +92,12 @@ class WorkerFleet:
         self.moves = sum(each.processes - 1 for each in options) > 0 and not options[0].burst
         self._options = options
         self._waker = Waker()
-        self._shards: list[FleetMember] = []
         self._has_worked = False  # whether a shard has ever been served
         self._refusal: Exception | None = None
         self._hung: set[FleetMember] = set()
         self._next_look = 0.0 if self.moves else _NEVER
         self._moving: tuple[FleetMember, FleetMember] | None = None
-        self._shards = [FleetMember(self, each) for each in options]
+        self.shards = [FleetMember(self, each) for each in options]
 
     def run(self, begin: Callable[[WorkerOptions], None], announce: Callable[[], None]) -> int:
         """Run until stopped; in a burst, until no process of any shard finds a job that is due.
@@ -122,13 +111,11 @@ class WorkerFleet:
         try:
             self._serve(begin, announce)
             # A job may have enqueued others on a shard whose burst had ended.
-            while self._options[0].burst and any(shard.executed for shard in self._shards):
+            while self._options[0].burst and any(shard.executed for shard in self.shards):
                 if self.signals.count or self.failure:
                     break
-                last, self._shards = (
-                    self._shards,
-                    [FleetMember(self, replace(each, schedules=False)) for each in self._options],
-                )
+                last = self.shards
+                self.shards = [FleetMember(self, replace(each, schedules=False)) for each in self._options]
                 _close(last)
                 self._serve(lambda options: None, lambda: None)
         finally:
@@ -138,53 +125,45 @@ class WorkerFleet:
     def release(self) -> None:
         """After ``run``, in a process that continues: restore the signal handlers and close the files."""
         self.signals.release()
-        _close(self._shards)
+        _close(self.shards)
         self._waker.close()
-
-    def stop(self) -> None:
-        """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
-        self.signals.ask()
 
     def wake(self) -> None:
         """Have all threads look at what has changed. Safe in a signal handler."""
         self._waker.interrupt()
-        for shard in self._shards:
+        for shard in self.shards:
             shard.wake()
 
     def look(self) -> None:
         """Have the main thread look at what a shard has changed."""
         self._waker.interrupt()
 
-    def is_at_work(self) -> bool:
-        """Return whether a process of any shard claims jobs."""
-        return any(shard.has_registered() for shard in self._shards)
-
     @property
     def interrupted(self) -> int:
         """After ``run``, how many jobs a requested stop has interrupted."""
-        return sum(shard.interrupted for shard in self._shards)
+        return sum(shard.interrupted for shard in self.shards)
 
     # -- the main thread
 
     def _serve(self, begin: Callable[[WorkerOptions], None], announce: Callable[[], None]) -> None:
         """Run the shards until they have ended."""
         announce_at = monotonic() + ANNOUNCE_AFTER
-        for shard in self._shards:
+        for shard in self.shards:
             shard.start(begin)
         try:
             while self._turn():
-                served = [shard.is_served for shard in self._shards]
+                served = [shard.is_served for shard in self.shards]
                 if any(served) and (all(served) or monotonic() >= announce_at) and announce_at != _NEVER:
                     announce_at = _NEVER
                     announce()
                 self._sleep(announce_at, self.service.next_sign, self._next_look)
         finally:  # also after an error of its own
             while self._still_runs():
-                self.stop()
+                self.signals.ask()
                 self._sleep(monotonic() + 1.0)  # the second call ends the grace period
-        failures = [shard.failure for shard in self._shards if shard.failure]
+        failures = [shard.failure for shard in self.shards if shard.failure]
         self.failure = failures[0] if failures else ""
-        if error := next((shard.error for shard in self._shards if shard.error), self._refusal):
+        if error := next((shard.error for shard in self.shards if shard.error), self._refusal):
             raise error
 
     def _sleep(self, *times: float) -> None:
@@ -196,7 +175,7 @@ class WorkerFleet:
         """Return False when all shards have ended."""
         now = monotonic()
         if os.getpid() == 1:
-            reap_orphans(lambda: set().union(*(shard.pids() for shard in self._shards)))
+            reap_orphans(lambda: set().union(*(shard.pids() for shard in self.shards)))
         self._give_up()
         self._sign(now)
         self._end_move()
@@ -209,41 +188,36 @@ class WorkerFleet:
         # A shard that has never been served has no processes. The end does not wait for its thread, which may
         # hang in an attempt to connect.
         return any(
-            shard.thread.is_alive() and (shard.is_served or not self.signals.count) for shard in self._shards
+            shard.thread.is_alive() and (shard.is_served or not self.signals.count) for shard in self.shards
         )
 
     def _give_up(self) -> None:
         """End if each shard was refused when the worker started."""
-        self._has_worked |= any(shard.is_served for shard in self._shards)
-        refusals = [shard.refusal for shard in self._shards]
+        self._has_worked |= any(shard.is_served for shard in self.shards)
+        refusals = [shard.refusal for shard in self.shards]
         if not self._has_worked and all(refusals) and not self.signals.count:
             self._refusal = refusals[0]
-            self.stop()
+            self.signals.ask()
 
     def _sign(self, now: float) -> None:
         """Show that all loops live, and what they do."""
         hung = {
-            shard
-            for shard in self._shards
-            if shard.thread.is_alive() and now > shard.signs.signed_at + HUNG_AFTER
+            shard for shard in self.shards if shard.thread.is_alive() and now > shard.signed_at + HUNG_AFTER
         }
         for shard in hung - self._hung:
             logger.error("the supervisor of %s has done nothing for %g s", shard.options.alias, HUNG_AFTER)
         self._hung = hung
         if not hung:
-            status = " | ".join(f"{shard.options.alias}: {shard.signs.status}" for shard in self._shards)
+            status = " | ".join(f"{shard.options.alias}: {shard.status}" for shard in self.shards)
             self.service.sign(now, status)
 
     def _move(self) -> None:
         """Begin to move a process to where jobs wait, unless one is on its way."""
-        shards = {shard.options.alias: shard for shard in self._shards}
-        move = next_move({alias: shard.load() for alias, shard in shards.items()})
-        if move is None or self._moving is not None:
+        if self._moving is not None or (move := next_move(self.shards)) is None:
             return
-        giver, taker = shards[move[0]], shards[move[1]]
-        logger.info("a process moves from %s to %s, where jobs wait", *move)
-        giver.resize(giver.processes - 1)
-        self._moving = giver, taker
+        logger.info("a process moves from %s to %s, where jobs wait", *(each.options.alias for each in move))
+        move[0].resize(move[0].processes - 1)
+        self._moving = move
 
     def _end_move(self) -> None:
         if self._moving is not None and not self._moving[0].has_too_many:
@@ -252,45 +226,25 @@ class WorkerFleet:
             taker.resize(taker.processes + 1)
 
 
-class Signs(Service):
-    """What a shard shows its fleet, which shows it to all. systemd hears of a start that takes long, and of a
-    stop, as from a single supervisor.
+class FleetMember(Supervisor):
+    """The supervisor of one shard, on its own thread. The main thread reads what has no underscore.
+
+    systemd hears of a start that takes long, and of a stop, as from a single supervisor. The worker is ready
+    when one shard is.
     """
 
-    def __init__(self, fleet: WorkerFleet) -> None:
-        super().__init__(environment={})
+    def __init__(self, fleet: WorkerFleet, options: WorkerOptions) -> None:
+        super().__init__(options, fleet.verbosity, fleet.notify, fleet.signals, fleet.service)
         self.status = "starting"
         self.signed_at = monotonic()
-        self._fleet = fleet
-
-    def sign(self, now: float, status: str) -> None:
-        """Show what the shard does, and that its loop lives."""
-        self.signed_at, self.next_sign = now, now + WRITE_EVERY
-        if status != self.status:
-            self.status = status
-            self._fleet.look()
-
-    def ready(self) -> None:
-        """The worker is ready when one shard is."""
-        self._fleet.service.ready()
-
-    def _notify(self, message: str) -> None:
-        self._fleet.service._notify(message)
-
-
-class FleetMember(Supervisor):
-    """The supervisor of one shard, on its own thread. The main thread reads what has no underscore."""
-
-    def __init__(self, fleet: WorkerFleet, options: WorkerOptions) -> None:
-        self.signs = Signs(fleet)
-        super().__init__(options, fleet.verbosity, fleet.notify, fleet.signals, self.signs)
-        self.processes = options.processes  # it should have so many
+        self.share = options.processes  # the processes that it starts with, by its weight
+        self.processes = self.share  # it should have so many
+        self.is_idle = False  # whether one of them has no job
         self.refusal: Exception | None = None  # why it cannot be served
         self.error: BaseException | None = None  # that has ended its thread
         self.is_served = False
         self.thread = Thread()
         self._fleet = fleet
-        self._is_idle = False
         self._looks_waited = 0
         self._next_look = 0.0 if fleet.moves else _NEVER
 
@@ -301,10 +255,10 @@ class FleetMember(Supervisor):
         )
         self.thread.start()
 
-    def load(self) -> Load:
-        """Return what it has and needs."""
-        waits = self._looks_waited >= PATIENT_LOOKS
-        return Load(self.processes, self.options.processes, self._is_idle, waits)
+    @property
+    def waits(self) -> bool:
+        """Whether jobs wait here for a process."""
+        return self._looks_waited >= PATIENT_LOOKS
 
     def resize(self, processes: int) -> None:
         """Have it start or end processes."""
@@ -322,7 +276,7 @@ class FleetMember(Supervisor):
             self.serve(partial(begin, self.options))
         except BaseException as error:
             self.error = error
-            self._fleet.stop()
+            self.signals.ask()
         finally:
             self._fleet.look()
 
@@ -353,6 +307,12 @@ class FleetMember(Supervisor):
                 self._look()
         return super()._turn()
 
+    def _sign(self, now: float, status: str) -> None:
+        self.signed_at, self._next_sign = now, now + WRITE_EVERY
+        if status != self.status:
+            self.status = status
+            self._fleet.look()
+
     def _pause(self) -> float:
         look_in = _NEVER if self.signals.count else max(0.0, self._next_look - monotonic())
         return min(super()._pause(), look_in)
@@ -365,7 +325,7 @@ class FleetMember(Supervisor):
             self._fleet.look()
 
     def _is_at_work(self) -> bool:
-        return self._fleet.is_at_work()
+        return any(shard.has_registered() for shard in self._fleet.shards)
 
     def _adjust(self) -> None:
         """Start or end one process, if their number is to change."""
@@ -381,8 +341,8 @@ class FleetMember(Supervisor):
         """See whether a process is idle, or jobs wait."""
         self._next_look = monotonic() + LOOK_EVERY
         begun = [child.jobs.begun() for child in self._children if child.registered and not child.leaving]
-        self._is_idle = [] in begun
-        waits = not self._is_idle and bool(begun) and self._heartbeat.has_backlog()
+        self.is_idle = [] in begun
+        waits = not self.is_idle and bool(begun) and self._heartbeat.has_backlog()
         self._looks_waited = self._looks_waited + 1 if waits else 0
 
 

@@ -63,6 +63,7 @@ class Supervisor:
         self._forwarded = 0
         self._stop_by = _NEVER
         self._service = service or Service(options.alive_file)
+        self._next_sign = _NEVER  # when its loop must go on to show that it lives
         self._heartbeat = Heartbeat(options)
         self.interrupted = 0  # jobs
         self.executed = 0  # jobs, by the processes that have ended
@@ -82,7 +83,10 @@ class Supervisor:
         """
         self.signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self.signals.notice(signal.SIGCHLD)
-        return self.serve(check)
+        try:
+            return self.serve(check)
+        finally:
+            self._service.remove()
 
     def serve(self, check: Callable[[], None]) -> int:
         """Do what ``run`` does, on any thread, which gets no signals. The processes die with this thread."""
@@ -93,7 +97,6 @@ class Supervisor:
         finally:
             self._kill_all()
             self._heartbeat.close()
-            self._service.remove()
         return 1 if self.failure else 0
 
     def release(self) -> None:
@@ -110,10 +113,6 @@ class Supervisor:
         for child in self._children:
             child.jobs.close_file()
 
-    def stop(self) -> None:
-        """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
-        self.signals.ask()
-
     def wake(self) -> None:
         """End a sleep of its loop. Safe in a signal handler."""
         self._waker.interrupt()
@@ -126,8 +125,13 @@ class Supervisor:
         """Connect, and return whether to start processes."""
         return self._heartbeat.start(check, self._wait_for_primary, lambda: self.signals.count > 0)
 
+    def _sign(self, now: float, status: str) -> None:
+        """Show what it does, and that its loop lives."""
+        self._service.sign(now, status)
+        self._next_sign = self._service.next_sign
+
     def _wait_for_primary(self, seconds: float) -> None:
-        self._service.sign(monotonic(), "waiting for the server to be ready and the primary")
+        self._sign(monotonic(), "waiting for the server to be ready and the primary")
         self._service.starting(seconds)
         self._sleep(seconds)
 
@@ -154,14 +158,14 @@ class Supervisor:
         self._heartbeat.serve(self._children)
         if all(child.registered or child.over for child in self._children) and not self._forwarded:
             self._service.ready()
-        self._service.sign(now, self._status())
+        self._sign(now, self._status())
         return True
 
     def _pause(self) -> float:
         now = monotonic()
         times = [child.start_at for child in self._children if child.pid is None]
         times += [now + LOOK_EVERY for child in self._children if child.pid and not child.registered]
-        times += [self._stop_by, self._service.next_sign, now + self._heartbeat.seconds_left(now)]
+        times += [self._stop_by, self._next_sign, now + self._heartbeat.seconds_left(now)]
         return max(0.0, min(times) - now)
 
     def _forward(self) -> None:
@@ -229,7 +233,7 @@ class Supervisor:
             logger.info("process %s has ended and is replaced", end.pid)
         if end.farewell.code == RETIRED and not self.signals.count:
             logger.info("process %s was asked to stop with its supervisor", end.pid)
-            self.stop()
+            self.signals.ask()
         if self.signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:
@@ -261,15 +265,14 @@ class Supervisor:
         elif child.stillbirths >= STILLBIRTHS and not self._is_at_work():
             self.failure = f"worker processes failed to start {STILLBIRTHS} times in a row: {how}"
             logger.critical("%s", self.failure)
-            self.stop()
+            self.signals.ask()
             child.retire()
 
     def has_registered(self) -> bool:
         """Return whether a process has registered, and so claims jobs."""
         return any(child.registered for child in list(self._children))
 
-    def _is_at_work(self) -> bool:
-        return self.has_registered()
+    _is_at_work = has_registered
 
     def _kill_if_overdue(self, child: Child) -> None:
         """Kill a process that cannot replace itself after a timeout because a task holds its GIL."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from django_pgqueue.worker import spawn
 from django_pgqueue.worker.spawn import Farewell, ParentLink, has_ended, is_stopped, last_words
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import DRAINING, ENDING, LONGEST_BACKOFF, QUICK, STARTING, Child
-from django_pgqueue.worker.supervisor.fleet import Load, divide, next_move
+from django_pgqueue.worker.supervisor.fleet import divide, next_move
 from django_pgqueue.worker.waker import StopSignals
 from tests.support.workers import until
 
@@ -290,24 +291,23 @@ IDLE, BUSY, WAITS = {"is_idle": True, "waits": False}, {"is_idle": False, "waits
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("a", "b", "move"), [
-    (Load(2, 2, **IDLE), Load(2, 2, **WAITS), ("a", "b")),
-    (Load(2, 2, **IDLE), Load(2, 2, **BUSY), None),
-    (Load(2, 2, **BUSY), Load(2, 2, **WAITS), None),
-    (Load(1, 2, **IDLE), Load(3, 2, **WAITS), None),  # each keeps one
-    (Load(3, 2, **WAITS), Load(1, 2, **WAITS), ("a", "b")),  # both wait: the shares count
-    (Load(3, 2, **BUSY), Load(1, 2, **WAITS), ("a", "b")),
-    (Load(2, 2, **WAITS), Load(2, 2, **WAITS), None),
+def shard(processes: int, share: int, **looks: bool) -> Any:
+    return SimpleNamespace(processes=processes, share=share, **looks)
+
+
+@pytest.mark.parametrize(("a", "b", "moves"), [
+    (shard(2, 2, **IDLE), shard(2, 2, **WAITS), True),
+    (shard(2, 2, **IDLE), shard(2, 2, **BUSY), False),
+    (shard(2, 2, **BUSY), shard(2, 2, **WAITS), False),
+    (shard(1, 2, **IDLE), shard(3, 2, **WAITS), False),  # each keeps one
+    (shard(3, 2, **WAITS), shard(1, 2, **WAITS), True),  # both wait: the shares count
+    (shard(3, 2, **BUSY), shard(1, 2, **WAITS), True),
+    (shard(2, 2, **WAITS), shard(2, 2, **WAITS), False),
 ], ids=str)  # fmt: skip
-def test_a_process_moves_to_where_jobs_wait(a: Load, b: Load, move: tuple[str, str] | None) -> None:
-    assert next_move({"a": a, "b": b}) == move
+def test_a_process_moves_to_where_jobs_wait(a: Any, b: Any, *, moves: bool) -> None:
+    assert next_move([a, b]) == ((a, b) if moves else None)
 
 
 def test_the_shard_that_lacks_most_comes_first_and_an_idle_process_goes_first() -> None:
-    loads = {
-        "a": Load(4, 2, **BUSY),
-        "b": Load(2, 2, **IDLE),
-        "c": Load(1, 4, **WAITS),
-        "d": Load(2, 2, **WAITS),
-    }
-    assert next_move(loads) == ("b", "c")
+    shards = [shard(4, 2, **BUSY), shard(2, 2, **IDLE), shard(1, 4, **WAITS), shard(2, 2, **WAITS)]
+    assert next_move(shards) == (shards[1], shards[2])
