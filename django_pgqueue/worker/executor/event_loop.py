@@ -19,7 +19,7 @@ from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
@@ -183,9 +183,7 @@ class _TidyThreads(ThreadPoolExecutor):
         return super().submit(tidied)
 
 
-class _Call(NamedTuple):
-    future: Future[Any]
-    call: Callable[[], Any]
+_Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 # The threads for the sync work of async jobs: a few of them serve any number of jobs, one job at a time.
@@ -222,8 +220,8 @@ class SyncThreads:
             for thread in self.threads:
                 thread.inbox.put(None)
             waiting = [call for job in self._line for call in job.calls]
-        for call in waiting:
-            call.future.cancel()
+        for future, _ in waiting:
+            future.cancel()
 
     def call(self, job: JobThread, call: _Call) -> None:
         """Run the call on the job's thread, or as soon as there is one."""
@@ -250,7 +248,7 @@ class SyncThreads:
             if job.thread is None or self._stopped:
                 return None
             future: Future[None] = Future()
-            job.calls.append(_Call(future, lambda: None))
+            job.calls.append((future, lambda: None))
             job.pass_calls()
             return future
 
@@ -296,7 +294,7 @@ class JobThread(Executor):
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call this on the job's thread."""
         future: Future[T] = Future()
-        self._threads.call(self, _Call(future, partial(call, *args, **kwargs)))
+        self._threads.call(self, (future, partial(call, *args, **kwargs)))
         return future
 
     def pass_calls(self) -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from threading import Event, Lock
@@ -135,14 +136,10 @@ class RunningJob:
         # Outside of the task's transaction: the change must be visible, and the row unlocked, before it ends.
         # A row that was claimed in an open transaction is visible only there.
         is_apart = connection.in_atomic_block and not self.in_outer_transaction
-        apart = connection.copy() if is_apart else connection
-        try:
-            with apart.cursor() as cursor:
-                cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])
-                return bool(cursor.fetchone()[0])
-        finally:
-            if apart is not connection:
-                apart.close()
+        apart = closing(connection.copy()) if is_apart else nullcontext(connection)
+        with apart as used, used.cursor() as cursor:
+            cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])
+            return bool(cursor.fetchone()[0])
 
     @cached_property
     def job(self) -> CurrentJob:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
-from ... import conf
 from ...exceptions import UnknownTask
 from ...formatting import counted, get_logger
 from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
@@ -54,9 +53,7 @@ class Claimer:
         self._worker = worker
         self._lease = new_id()
         self._orders = Orders() if orders is None else orders
-        self._places = Places(
-            self._orders, options.weights, conf.current().group_weights, conf.current().aging
-        )
+        self._places = Places(self._orders, options.weights)
         self._searched = 0.0
         self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges
         self._next_full_search = self._next_rescan = 0.0

@@ -28,6 +28,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from ... import conf
 from ...jobs.claim import Claimed
 from .inbox import Orders
 
@@ -259,19 +260,12 @@ class Places:
     the jobs with a group by time.
     """
 
-    def __init__(
-        self,
-        orders: Orders,
-        queue_weights: Mapping[str, int],
-        group_weights: Mapping[str, int],
-        aging: float | None,
-    ) -> None:
+    def __init__(self, orders: Orders, queue_weights: Mapping[str, int]) -> None:
         self._orders = orders
         self._ranges: dict[Key, Range] = {}
         self._times: dict[Key, Range] = {}
         self._groups: dict[Key, Groups] = {}
-        self._group_weights = group_weights
-        self._turns = Turns(queue_weights, aging)
+        self._turns = Turns(queue_weights, conf.current().aging)
         self._next_forget = 0.0
 
     def keys(self) -> list[Key]:
@@ -397,7 +391,7 @@ class Places:
         if times is None:
             self._learn(self._times, firsts[0], now)
         due = [first for first in firsts if first.due_in <= 0]
-        groups = self._groups.setdefault(key, Groups(self._group_weights))
+        groups = self._groups.setdefault(key, Groups(conf.current().group_weights))
         for first in due:
             groups.wake(first)
         if times is None or not due:

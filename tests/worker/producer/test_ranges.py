@@ -42,7 +42,7 @@ def row(pk: int, due: float, queue_name: str = "a", clock: datetime = CLOCK) -> 
 
 
 def places() -> Places:
-    return Places(Orders(), {}, {}, None)
+    return Places(Orders(), {})
 
 
 def advance(of: Places, rows: list[Claimed], now: float) -> None:
