@@ -34,7 +34,7 @@ class BareSql(Ours):
     def work(self, threads: int) -> None:
         """Claim and finish until SIGTERM. Only the commit of a finish waits for the disk."""
         set_up()
-        from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
+        from django_pgqueue.jobs.finish import Outcome, finish_statement
 
         signal.signal(signal.SIGTERM, lambda *_: exit(0))
         with open_session() as claiming, open_session() as finishing:
@@ -45,7 +45,7 @@ class BareSql(Ours):
                     for _ in rows:
                         mark()
                     outcomes = [Outcome(row[0], claim.lease, "done") for row in rows]
-                    finishing.execute(FINISH_SQL, finish_parameters(outcomes, 20))
+                    finishing.execute(*finish_statement(outcomes))
 
 
 class BareClaim:

@@ -6,14 +6,15 @@ from operator import itemgetter
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
+from .. import conf
 from ..postgres.arrays import number_array, seconds_array, text_array
 
-FINISH_SQL = (
+_FINISH_SQL = (
     "SELECT * FROM _pgqueue_finish(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
     " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"
     " %s::integer, %s::jsonb[])"
 )
-FINISH_ONE_SQL = (
+_FINISH_ONE_SQL = (
     "CALL _pgqueue_finish_one(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
     " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer,"
     " %s::jsonb)"
@@ -42,13 +43,13 @@ class Outcome(NamedTuple):
     log: str | None = None  # JSON, one entry of Job.logs
 
 
-def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
-    """Return the parameters of ``FINISH_SQL``. An unused column is sent as NULL, not as an array of NULLs."""
+def finish_statement(outcomes: list[Outcome]) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement for these outcomes. An unused column is sent as NULL, not as an array of NULLs."""
     # All functions that lock several jobs lock them in the order of id, so that they do not deadlock.
     columns = zip(*sorted(outcomes, key=itemgetter(0)), strict=True)
     ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons, logs = columns
     now = monotonic()
-    return (
+    return _FINISH_SQL, (
         number_array(ids),
         number_array(leases),
         None if kinds.count("done") == len(kinds) else text_array(kinds),
@@ -59,15 +60,16 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
         seconds_array([None if start is None else now - start for start in starts]),
         seconds_array(runs),
         _texts(reasons),
-        keep_errors,
+        conf.current().keep_errors,
         _texts(logs),
     )
 
 
-def finish_one_parameters(outcome: Outcome, keep_errors: int) -> tuple[Any, ...]:
-    """Return the parameters of ``FINISH_ONE_SQL``."""
+def finish_one_statement(outcome: Outcome) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement for an outcome that is written in the transaction of its task."""
     started = None if outcome.started is None else monotonic() - outcome.started
-    return (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors, outcome.log)
+    keep_errors = conf.current().keep_errors
+    return _FINISH_ONE_SQL, (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors, outcome.log)
 
 
 def _texts(values: tuple[str | None, ...]) -> str | None:

@@ -26,10 +26,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 
-from .. import conf
 from ..formatting import get_logger
 from ..jobs.claim import Answer, Claimed, claim_sql, split_answer
-from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from ..jobs.finish import Outcome, finish_statement
 from ..maintenance.limits import DeclaredLimits
 from ..postgres.clock import heard
 from ..postgres.session import Session
@@ -216,13 +215,11 @@ class InlineWorker:
         if result.reported:
             return result
         result, answer = report_or_fail(result, self._finish)
-        (result,) = judged([result], answer)
-        return result
+        return judged([result], answer)[0]
 
     def _finish(self, outcome: Outcome) -> list[Any]:
         self.session.attach()
-        parameters = finish_parameters([outcome], conf.current().keep_errors)
-        answer, ((released, _),) = self.session.run((FINISH_SQL, parameters), (_TAKE_RELEASED, None))
+        answer, ((released, _),) = self.session.run(finish_statement([outcome]), (_TAKE_RELEASED, None))
         self._following += [int(job) for job in (released or "").split(",") if job]
         return answer
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import __version__, conf
 from ..formatting import get_logger
-from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from ..jobs.finish import Outcome, finish_statement
 from ..postgres.session import Session
 from .options import WorkerOptions
 
@@ -180,8 +180,7 @@ def requeue_strangers(session: Session, worker: int, held: Iterable[int]) -> Non
     """Requeue jobs whose claim was committed but whose answer was lost with the connection."""
     rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
     if rows:
-        outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]
-        session.run((FINISH_SQL, finish_parameters(outcomes, keep_errors=1)))
+        session.run(finish_statement([Outcome(job_id, lease, "release") for job_id, lease in rows]))
 
 
 _STATM = Path("/proc/self/statm")

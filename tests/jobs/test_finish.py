@@ -9,13 +9,7 @@ import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from django_pgqueue.jobs.finish import (
-    FINISH_ONE_SQL,
-    FINISH_SQL,
-    Outcome,
-    finish_one_parameters,
-    finish_parameters,
-)
+from django_pgqueue.jobs.finish import Outcome, finish_one_statement, finish_statement
 from django_pgqueue.models import Job
 from tests.support.jobs import add, cancel, claim, finish, retry, value
 from tests.support.sessions import Connection
@@ -43,14 +37,14 @@ def row(pk: int) -> dict[str, Any]:
 
 def together(one: Connection, outcomes: list[Outcome]) -> Any:
     """Return the jobs that were accepted, and those of them that were cancelled."""
-    found = one.execute(FINISH_SQL, finish_parameters(outcomes, 20)).fetchone()
+    found = one.execute(*finish_statement(outcomes)).fetchone()
     assert found is not None
     return sorted(found[0]), sorted(found[1] or [])
 
 
 def one_by_one(one: Connection, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
-        one.execute(FINISH_ONE_SQL, finish_one_parameters(outcome, 20))
+        one.execute(*finish_one_statement(outcome))
 
 
 LEVELS = pytest.mark.parametrize("report", [together, one_by_one])

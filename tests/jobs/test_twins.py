@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, transaction
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Outcome, finish_statement
 from django_pgqueue.models import Job
 from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.unique_tasks import index
@@ -38,7 +38,7 @@ def begin(one: Connection, job: int) -> None:
 
 
 def report(one: Connection, *outcomes: Outcome) -> tuple[list[int], list[int] | None]:
-    row = one.execute(FINISH_SQL, finish_parameters(list(outcomes), 20)).fetchone()
+    row = one.execute(*finish_statement(list(outcomes))).fetchone()
     assert row is not None
     return sorted(row[0]), row[1]
 

@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue import enqueue
 from django_pgqueue.jobs.claim import claim_sql
-from django_pgqueue.jobs.finish import FINISH_SQL, Kind, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Kind, Outcome, finish_statement
 from django_pgqueue.maintenance.rounds import Rounds
 from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
@@ -237,10 +237,7 @@ def statements(ids: list[int]) -> dict[str, tuple[str, Any]]:
         "search": (FIRST_DUE_SQL, (None, [], *known, 500)),
         "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, 500)),
         "cancels": (_RUNNING_SQL, (ids,)),
-        **{
-            kind: (FINISH_SQL, finish_parameters([Outcome(job, 1, kind, error="{}") for job in ids], 20))
-            for kind in kinds
-        },
+        **{kind: finish_statement([Outcome(job, 1, kind, error="{}") for job in ids]) for kind in kinds},
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.db import connection as django
 
 from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
-from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Outcome, finish_statement
 
 from .sessions import Connection
 
@@ -147,7 +147,8 @@ def finish(
 ) -> list[int]:
     """Report one outcome for several jobs. Return the ids that were accepted."""
     outcomes = [Outcome(job, lease, kind, **more) for job in jobs]
-    accepted = value(connection, FINISH_SQL, *finish_parameters(outcomes, 20))
+    statement, parameters = finish_statement(outcomes)
+    accepted = value(connection, statement, *parameters)
     return sorted(accepted)
 
 

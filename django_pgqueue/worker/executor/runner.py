@@ -32,7 +32,7 @@ from ...exceptions import TaskTimeout, UnknownTask
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.current import RUNNING
-from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from ...jobs.finish import Outcome, finish_one_statement
 from ...tasks.call import check_atomic
 from ...tasks.task import Task, find_task
 from ...telemetry import sentry, tracing
@@ -262,10 +262,10 @@ class Runner:
                 running.session = session_of(self.alias)
                 value = call_task(running)
                 outcome = self.outcomes.succeeded(running, value)
-                parameters = finish_one_parameters(outcome, conf.current().keep_errors)
+                statement = finish_one_statement(outcome)
                 running.is_finishing = True
                 with connection.cursor() as cursor:
-                    cursor.execute(FINISH_ONE_SQL, parameters)
+                    cursor.execute(*statement)
         except BaseException as error:
             if not committed:
                 raise

@@ -19,10 +19,9 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from ... import conf
 from ...formatting import counted, cut, get_logger
 from ...jobs.claim import Claimed
-from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from ...jobs.finish import Outcome, finish_statement
 from ...models.statistics import HISTOGRAM_BOUNDS
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
@@ -95,7 +94,7 @@ class Reporter:
         """Return the statement that reports all waiting outcomes; None if there are none."""
         self._in_statement = len(self._waiting)
         outcomes = [result.outcome for result in self._waiting if not result.reported]
-        return (FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)) if outcomes else None
+        return finish_statement(outcomes) if outcomes else None
 
     def sent(self) -> list[Result]:
         """Return the results in the statement, which wait no longer. Others may have been added since."""
@@ -174,9 +173,8 @@ def report_or_fail(result: Result, finish: Callable[[Outcome], list[Answer]]) ->
 
 
 def _report(session: Session, outcome: Outcome) -> list[Answer]:
-    parameters = finish_parameters([outcome], conf.current().keep_errors)
     impatiently = ("SELECT set_config('lock_timeout', %s, true)", (SHORT_LOCK_TIMEOUT,))
-    _, answer = session.run(impatiently, (FINISH_SQL, parameters), durable=True)
+    _, answer = session.run(impatiently, finish_statement([outcome]), durable=True)
     return answer
 
 

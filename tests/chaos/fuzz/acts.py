@@ -11,7 +11,7 @@ import psycopg
 from hypothesis.stateful import RuleBasedStateMachine
 from psycopg.types.json import Jsonb
 
-from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Outcome, finish_statement
 from tests.support import foreign
 from tests.support.jobs import Range, claim_and_ask, value
 from tests.support.sessions import Connection
@@ -238,7 +238,8 @@ class Acts(RuleBasedStateMachine):
             )
             for report in reports
         ]  # fmt: skip
-        accepted = sorted(value(self.connection, FINISH_SQL, *finish_parameters(said, 20)))
+        statement, parameters = finish_statement(said)
+        accepted = sorted(value(self.connection, statement, *parameters))
         expected = self.model.finish(reports)
         assert accepted == expected, f"the reports of {accepted} were accepted, not those of {expected}"
 

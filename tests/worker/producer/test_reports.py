@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.jobs.finish import Kind, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Kind, Outcome, finish_statement
 from django_pgqueue.models import Job, JobStat, Worker
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS
 from django_pgqueue.postgres import session as session_module
@@ -77,7 +77,7 @@ def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_r
     outcome: Any = ends.succeeded(running, None) if error is None else ends.unsuccessful(running, error)
     assert outcome.ran >= 5
     time.sleep(0.01)
-    parameters = finish_parameters([outcome], 20)
+    _, parameters = finish_statement([outcome])
     started_ago, ran = (float(parameters[place].strip("{}")) for place in (7, 8))
     assert ran == pytest.approx(outcome.ran, abs=1e-6)
     assert started_ago >= ran + 0.01 - 1e-6
