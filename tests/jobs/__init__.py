@@ -1,3 +1,1 @@
 """Tests of the life of a job: enqueue, claim, finish, and control from outside."""
-
-from __future__ import annotations

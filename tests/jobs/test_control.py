@@ -255,19 +255,16 @@ def test_an_edit_without_a_value_is_refused() -> None:
         edit(1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("priority => 101", "priority 101 must be from -100 to 100"),
-        ("queue_name => ''", "queue_name '' must be 1 to 100 letters"),
-        ("run_after => 'infinity'", "more than 100 years ahead"),
-        ("run_after => '-infinity'", "before the year 1"),
-        ("priority => NULL", "edit: give a priority, run_after or queue_name"),
-        ("run_after => now(), delay => '1 s'", "not both"),
-        ("delay => '-1 s'", "from 0 to 100 years, not -00:00:01"),
-        ("delay => '101 years'", "from 0 to 100 years"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ("priority => 101", "priority 101 must be from -100 to 100"),
+    ("queue_name => ''", "queue_name '' must be 1 to 100 letters"),
+    ("run_after => 'infinity'", "more than 100 years ahead"),
+    ("run_after => '-infinity'", "before the year 1"),
+    ("priority => NULL", "edit: give a priority, run_after or queue_name"),
+    ("run_after => now(), delay => '1 s'", "not both"),
+    ("delay => '-1 s'", "from 0 to 100 years, not -00:00:01"),
+    ("delay => '101 years'", "from 0 to 100 years"),
+])  # fmt: skip
 @pytest.mark.promise("edit-checked")
 def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
     job = JobFactory.create()
@@ -281,22 +278,19 @@ def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
 # -- the jobs that a change is given
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda job: job,
-        lambda job: job.pk,
-        lambda job: str(job.pk),
-        lambda job: f"default:{job.pk}",
-        lambda job: noop.get_result(str(job.pk)),
-        lambda job: Job.objects.filter(pk=job.pk),
-        lambda job: Job.objects.filter(pk=job.pk).order_by("-run_after"),
-        lambda job: Job.objects.filter(pk=job.pk)[:5],
-        lambda job: Job.objects.filter(pk=job.pk).values("status"),
-        lambda job: Job.objects.filter(pk=job.pk).union(Job.objects.filter(pk=-1)),
-        lambda job: Job.objects.filter(pk=job.pk).exclude(task_path__contains="%"),
-    ],
-)
+@pytest.mark.parametrize("form", [
+    lambda job: job,
+    lambda job: job.pk,
+    lambda job: str(job.pk),
+    lambda job: f"default:{job.pk}",
+    lambda job: noop.get_result(str(job.pk)),
+    lambda job: Job.objects.filter(pk=job.pk),
+    lambda job: Job.objects.filter(pk=job.pk).order_by("-run_after"),
+    lambda job: Job.objects.filter(pk=job.pk)[:5],
+    lambda job: Job.objects.filter(pk=job.pk).values("status"),
+    lambda job: Job.objects.filter(pk=job.pk).union(Job.objects.filter(pk=-1)),
+    lambda job: Job.objects.filter(pk=job.pk).exclude(task_path__contains="%"),
+])  # fmt: skip
 @pytest.mark.parametrize("function", [cancel, retry])
 def test_a_job_an_id_or_a_queryset_in_one_statement(
     form: Callable[[Job], Any], function: Callable[..., int]
@@ -358,22 +352,19 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
     assert fresh(here).status == "pending"
 
 
-@pytest.mark.parametrize(
-    ("what", "kind", "message"),
-    [
-        (None, TypeError, "Expected a Job, an id"),
-        (True, TypeError, "Expected a Job, an id"),
-        (1.5, TypeError, "Expected a Job, an id"),
-        ([1, None], TypeError, "Expected a Job, an id"),
-        (b"5", TypeError, "Expected a Job, an id"),
-        ("", ValueError, "is not the id of a job"),
-        ("five", ValueError, "is not the id of a job"),
-        (-5, ValueError, "is not the id of a job"),
-        (2**63, ValueError, "is not the id of a job"),
-        ("nowhere:5", ValueError, "names the database 'nowhere'"),
-        (Queue.objects.all(), TypeError, "queryset of Queue does not contain jobs"),
-    ],
-)
+@pytest.mark.parametrize(("what", "kind", "message"), [
+    (None, TypeError, "Expected a Job, an id"),
+    (True, TypeError, "Expected a Job, an id"),
+    (1.5, TypeError, "Expected a Job, an id"),
+    ([1, None], TypeError, "Expected a Job, an id"),
+    (b"5", TypeError, "Expected a Job, an id"),
+    ("", ValueError, "is not the id of a job"),
+    ("five", ValueError, "is not the id of a job"),
+    (-5, ValueError, "is not the id of a job"),
+    (2**63, ValueError, "is not the id of a job"),
+    ("nowhere:5", ValueError, "names the database 'nowhere'"),
+    (Queue.objects.all(), TypeError, "queryset of Queue does not contain jobs"),
+])  # fmt: skip
 def test_what_is_no_job_is_refused(what: Any, kind: type[Exception], message: str) -> None:
     for function in (cancel, retry, run_now):
         with pytest.raises(kind, match=message):

@@ -100,14 +100,11 @@ def test_current_job_is_that_of_the_context(running: Running) -> None:
         RUNNING.reset(token)
 
 
-@pytest.mark.parametrize(
-    "copied",
-    [
-        copy.copy,
-        copy.deepcopy,
-        lambda job: pickle.loads(pickle.dumps(job)),  # noqa: S301
-    ],
-)
+@pytest.mark.parametrize("copied", [
+    copy.copy,
+    copy.deepcopy,
+    lambda job: pickle.loads(pickle.dumps(job)),  # noqa: S301
+])  # fmt: skip
 def test_a_copy_is_a_plain_job(running: Running, copied: Callable[[Any], Any]) -> None:
     job = running.job
     found = copied(job)

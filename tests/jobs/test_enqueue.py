@@ -189,15 +189,10 @@ def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
     assert Job.objects.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        (len, "takes a task"),
-        ("tests.app.tasks.noop", "takes a task"),
-        (None, "takes a task"),
-        (noop.func, "Decorate the function"),
-    ],
-)
+@pytest.mark.parametrize(("what", "message"), [
+    (len, "takes a task"), ("tests.app.tasks.noop", "takes a task"), (None, "takes a task"),
+    (noop.func, "Decorate the function"),
+])  # fmt: skip
 def test_only_tasks_are_enqueued(what: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         enqueue(what)
@@ -308,14 +303,11 @@ def test_a_hook_may_leave_a_call_as_it_is_and_comes_before_the_checks() -> None:
         assert enqueue(see.using(after=[first]), 2).parent_ids == [first.pk]
 
 
-@pytest.mark.parametrize(
-    ("hook", "error", "words"),
-    [
-        ("confused", TypeError, r"tests\.app\.hooks\.confused has returned"),
-        ("endless", RuntimeError, "Let the hook return at once for the tasks"),
-        ("stranger", ValueError, "without the batch and"),
-    ],
-)
+@pytest.mark.parametrize(("hook", "error", "words"), [
+    ("confused", TypeError, r"tests\.app\.hooks\.confused has returned"),
+    ("endless", RuntimeError, "Let the hook return at once for the tasks"),
+    ("stranger", ValueError, "without the batch and"),
+])  # fmt: skip
 def test_what_a_hook_must_not_do_is_refused(hook: str, error: type[Exception], words: str) -> None:
     with before(hook), Batch() as batch, pytest.raises(error, match=words):
         batch.add([see.bind(1)])

@@ -41,17 +41,14 @@ def test_chunks_keep_the_order_and_need_a_statement_each(count: int, statements:
     ]
 
 
-@pytest.mark.parametrize(
-    ("calls", "statements"),
-    [
-        ([noop.bind("x" * 50)] * 4, 2),
-        ([noop.bind(text="x" * 50)] * 4, 2),
-        ([noop.using(metadata={"text": "x" * 50}).bind()] * 4, 2),
-        ([noop.bind("x" * 500), noop.bind(1), noop.bind(2)], 2),
-        ([noop.bind(1), noop.bind(2), noop.bind("x" * 500)], 1),
-        ([noop.bind("x" * 500)] * 3, 3),
-    ],
-)
+@pytest.mark.parametrize(("calls", "statements"), [
+    ([noop.bind("x" * 50)] * 4, 2),
+    ([noop.bind(text="x" * 50)] * 4, 2),
+    ([noop.using(metadata={"text": "x" * 50}).bind()] * 4, 2),
+    ([noop.bind("x" * 500), noop.bind(1), noop.bind(2)], 2),
+    ([noop.bind(1), noop.bind(2), noop.bind("x" * 500)], 1),
+    ([noop.bind("x" * 500)] * 3, 3),
+])  # fmt: skip
 def test_a_statement_is_closed_by_the_size_of_its_jobs_too(
     calls: list[BoundTask], statements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,17 +111,14 @@ def test_tasks_and_options_are_mixed() -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("place", [0, 2, 3, 7])
-@pytest.mark.parametrize(
-    ("bad", "kind"),
-    [
-        (noop.bind({1, 2}), InvalidJSON),
-        (noop, TypeError),
-        (None, TypeError),
-        (noop.using(metadata={"big": "x" * 2_000_000}).bind(), InvalidJSON),
-        (BoundTask(mail, (), {}), TypeError),
-        (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
-    ],
-)
+@pytest.mark.parametrize(("bad", "kind"), [
+    (noop.bind({1, 2}), InvalidJSON),
+    (noop, TypeError),
+    (None, TypeError),
+    (noop.using(metadata={"big": "x" * 2_000_000}).bind(), InvalidJSON),
+    (BoundTask(mail, (), {}), TypeError),
+    (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
+])  # fmt: skip
 @pytest.mark.promise("many-all-or-none")
 def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind: type[Exception]) -> None:
     items: list[Any] = [noop.bind(number) for number in range(9)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from django_pgqueue.jobs.finish import Outcome, finish_one_statement, finish_statement
 from django_pgqueue.models import Job
-from tests.support.jobs import add, cancel, claim, finish, retry, value
+from tests.support.jobs import add, cancel, claim, finish, retry, sql, value
 from tests.support.sessions import Connection
 from tests.support.workers import fresh
 
@@ -291,6 +291,6 @@ def test_the_procedure_refuses_an_outcome_that_there_is_not(one: Connection, kin
 
 
 def test_django_sees_an_integrity_error_and_the_effects_roll_back(one: Connection) -> None:
-    with connection.cursor() as cursor, pytest.raises(IntegrityError), transaction.atomic():
-        cursor.execute("SELECT pgqueue_enqueue('a.b'); CALL _pgqueue_finish_one(999999, 1, 'done')")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        sql("SELECT pgqueue_enqueue('a.b'); CALL _pgqueue_finish_one(999999, 1, 'done')")
     assert not Job.objects.exists()

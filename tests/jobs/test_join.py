@@ -73,18 +73,15 @@ def test_a_job_that_is_over_already(how: str) -> None:
 
 @committed
 @in_both_ways
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        ({}, r"it is pending\."),
-        ({"run_after": datetime(2090, 1, 1, tzinfo=UTC)}, r"it is pending until 2090-01-01.*\+00:00\."),
-        ({"waiting_reason": "its worker was lost"}, r"it is pending \(its worker was lost\)\."),
-        (
-            {"errors": [{"attempt": 1}, {"class": "a.b.Refused", "message": "no credit", "attempt": 2}]},
-            r"it is pending\. The error of attempt 2: Refused: no credit",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("row", "state"), [
+    ({}, r"it is pending\."),
+    ({"run_after": datetime(2090, 1, 1, tzinfo=UTC)}, r"it is pending until 2090-01-01.*\+00:00\."),
+    ({"waiting_reason": "its worker was lost"}, r"it is pending \(its worker was lost\)\."),
+    (
+        {"errors": [{"attempt": 1}, {"class": "a.b.Refused", "message": "no credit", "attempt": 2}]},
+        r"it is pending\. The error of attempt 2: Refused: no credit",
+    ),
+])  # fmt: skip
 def test_a_timeout_says_how_far_the_job_is(how: str, row: dict[str, Any], state: str) -> None:
     job = JobFactory.create(task=worker_tasks.noop, **row)
     for timeout in (0, 0.01):
@@ -96,8 +93,7 @@ def test_a_timeout_says_how_far_the_job_is(how: str, row: dict[str, Any], state:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "error"),
-    [("5", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)],
+    ("timeout", "error"), [("5", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)]
 )
 def test_a_bad_timeout(timeout: Any, error: type[Exception]) -> None:
     job = Job.from_db("default", ["id"], [5])

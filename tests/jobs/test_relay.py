@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_pgqueue import Batch, Unique, cancel, enqueue, enqueue_many, retry, task
 from django_pgqueue.compat import InvalidTask
@@ -121,16 +121,13 @@ def test_the_home_of_the_task_is_not_that_of_the_relay() -> None:
     assert enqueue(noop.using(relay="default", database="other"))._state.db == "other"
 
 
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        (noop.using(relay="missing"), "DATABASES has no such alias, only default, other"),
-        (
-            only_one.using(relay="other", unique=Unique(on_conflict="raise")),
-            "the key is looked up there, later",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("task", "words"), [
+    (noop.using(relay="missing"), "DATABASES has no such alias, only default, other"),
+    (
+        only_one.using(relay="other", unique=Unique(on_conflict="raise")),
+        "the key is looked up there, later",
+    ),
+])  # fmt: skip
 def test_a_call_that_cannot_be_handed_over_is_refused(task: Any, words: str) -> None:
     with pytest.raises(InvalidTask, match=words):
         enqueue(task)
@@ -187,9 +184,7 @@ def test_a_restored_backup_loses_what_it_had_received() -> None:
     """Nothing notices this by itself. A retry hands the call over again, as the row is gone as well."""
     job = enqueue(RELAYED)
     run_jobs()
-    with connections["other"].cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_job")
-        cursor.execute("DELETE FROM pgqueue_received")
+    sql("DELETE FROM pgqueue_job; DELETE FROM pgqueue_received", using="other")
     run_jobs()
     assert not there()
     retry(job, done=True)
@@ -205,17 +200,13 @@ def test_maintenance_forgets_what_was_received_a_week_ago() -> None:
     assert sql("SELECT array_agg(id ORDER BY id) FROM pgqueue_received WHERE id < 10") == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(
-    "cancelled",
-    [
-        lambda *jobs: cancel(jobs),
-        lambda *jobs: sum(job.cancel() for job in jobs),
-        lambda *jobs: cancel(Job.objects.filter(pk__in=[job.pk for job in jobs])),
-        lambda *jobs: sql("SELECT cardinality(pgqueue_cancel(%s))", [job.pk for job in jobs]),
-        lambda *jobs: int(re.findall(r"\d+", run("cancel", *(str(job.pk) for job in jobs), "--yes"))[0]),
-    ],
-    ids=["function", "method", "queryset", "sql", "command"],
-)
+@pytest.mark.parametrize("cancelled", [
+    lambda *jobs: cancel(jobs),
+    lambda *jobs: sum(job.cancel() for job in jobs),
+    lambda *jobs: cancel(Job.objects.filter(pk__in=[job.pk for job in jobs])),
+    lambda *jobs: sql("SELECT cardinality(pgqueue_cancel(%s))", [job.pk for job in jobs]),
+    lambda *jobs: int(re.findall(r"\d+", run("cancel", *(str(job.pk) for job in jobs), "--yes"))[0]),
+], ids=["function", "method", "queryset", "sql", "command"])  # fmt: skip
 def test_a_cancel_follows_the_call(cancelled: Any) -> None:
     waits, one, two, kept = enqueue_many([RELAYED.bind(number) for number in range(4)])
     assert cancelled(waits) == 1

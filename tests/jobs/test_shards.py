@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from django.core.management.base import CommandError
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -25,6 +25,7 @@ from django_pgqueue.tasks import shards
 from tests.app.tasks import noop
 from tests.management.test_subcommands import run
 from tests.support.databases import alias, any_alias, fresh_database, migrate, sharded
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.workers import run_due
 
@@ -52,13 +53,7 @@ def _states_are_read_again() -> Iterator[None]:
     yield
     shards.forget()
     for name in ("default", "other"):
-        ask(name, "DELETE FROM pgqueue_shard")
-
-
-def ask(name: str, statement: str) -> Any:
-    with connections[name].cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone() if cursor.description else None
+        sql("DELETE FROM pgqueue_shard", using=name)
 
 
 @contextmanager
@@ -84,7 +79,7 @@ def test_a_shard_gets_a_name_and_numbers_of_its_own() -> None:
     with third_shard() as name:
         assert "pgqueue.W017" in problems(name)
         assert "shard 0." in run("shard", "add", "default")
-        ask("other", "INSERT INTO pgqueue_shard (name, number) VALUES ('other', 3)")
+        sql("INSERT INTO pgqueue_shard (name, number) VALUES ('other', 3)", using="other")
         assert "s2:70368744177665 or higher" in run("shard", "add", "s2")  # 4 * 2^44 + 1
         assert "shard 4." in run("shard", "add", "s2")  # again: nothing changes
         assert problems(name) == []
@@ -98,7 +93,7 @@ def test_a_shard_gets_a_name_and_numbers_of_its_own() -> None:
 
 
 def test_an_alias_that_names_another_shard_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    ask("other", "INSERT INTO pgqueue_shard (name, number) VALUES ('s7', 7)")
+    sql("INSERT INTO pgqueue_shard (name, number) VALUES ('s7', 7)", using="other")
     assert problems("other") == []  # it is no shard of this project
     with override_settings(PGQUEUE=TWO):
         assert problems("other") == ["pgqueue.E033"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from django.db import connection
 
 from tests.support.commands import django_environment, forks, start  # noqa: F401 - fixtures
+from tests.support.proxies import Proxy, proxy
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +16,12 @@ def _settings_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes of a command that runs in this process have them, too. They load sooner."""
     for name, value in django_environment().items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def door() -> Iterator[Proxy]:
+    """A way to the server, which is closed."""
+    parameters = connection.get_connection_params()
+    with proxy(parameters["host"], int(parameters["port"])) as made:
+        made.close_door()
+        yield made

@@ -7,7 +7,6 @@ does not exist, so that a process fails that opens it.
 from __future__ import annotations
 
 import gc
-import json
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -24,9 +23,10 @@ from django_pgqueue.postgres import aliases
 from django_pgqueue.worker.supervisor import supervisor
 from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
-from tests.support.commands import databases
+from tests.support.commands import with_database
 from tests.support.databases import roles
 from tests.support.factories import JobFactory
+from tests.support.jobs import sql
 from tests.support.schedules import jobs_of, minute, outcomes, overdue
 from tests.support.workers import fresh
 
@@ -44,9 +44,8 @@ def database() -> str:
 @pytest.fixture
 def _elsewhere(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the processes name another database."""
-    given = databases()
-    given["default"]["NAME"] = "real"
-    monkeypatch.setenv("TEST_DATABASES", json.dumps(given))
+    for name, value in with_database(NAME="real").items():
+        monkeypatch.setenv(name, value)
 
 
 def two(task: Any, *args: Any) -> list[Job]:
@@ -73,13 +72,11 @@ def test_a_burst_runs_what_is_due_in_the_test_database(capfd: pytest.CaptureFixt
     jobs, mails, schedule = two(process_tasks.where_it_runs, ""), two(process_tasks.send_mail), overdue()
     logged, left = (enqueue(tasks.noop.using(queue_name=name)) for name in ("mail", "left"))
     handlers = [signal.getsignal(number) for number in HANDLED]
-    with connection.cursor() as cursor:
-        cursor.execute("SET application_name TO 'the test'")
-        files = open_files()
-        burst(processes=2, queues=["default", "mail"], verbosity=2)
-        assert open_files() <= files
-        cursor.execute("SHOW application_name")  # in the same session
-        assert cursor.fetchone() == ("the test",)
+    sql("SET application_name TO 'the test'")
+    files = open_files()
+    burst(processes=2, queues=["default", "mail"], verbosity=2)
+    assert open_files() <= files
+    assert sql("SHOW application_name") == "the test"  # in the same session
     assert [signal.getsignal(number) for number in HANDLED] == handlers
     assert [result["database"] for result in results(jobs)] == [database()] * 2
     assert results(mails) == [1, 1]
@@ -108,9 +105,8 @@ def test_a_changed_password_is_handed_over_and_no_other_user_sees_it() -> None:
     settings = connections.settings["default"]
     before = {name: settings[name] for name in ("USER", "PASSWORD")}
     with roles("tester") as (role,):
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER ROLE \"{role}\" LOGIN PASSWORD '{secret}'")
-            cursor.execute(f'GRANT "{settings["USER"]}" TO "{role}"')
+        sql(f"ALTER ROLE \"{role}\" LOGIN PASSWORD '{secret}'")
+        sql(f'GRANT "{settings["USER"]}" TO "{role}"')
         settings.update(USER=role, PASSWORD=secret)
         try:
             burst()

@@ -4,7 +4,6 @@ container, a pooler.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -26,7 +25,7 @@ from django_pgqueue.monitoring.workers import scale_hint
 from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Start, begun, children_of, databases, gone, left_behind, over
+from tests.support.commands import SLOW, Start, begun, children_of, gone, left_behind, over, with_database
 from tests.support.factories import JobFactory
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import open_raw
@@ -216,15 +215,12 @@ def state(pooler: Pooler) -> Any:
 @pytest.mark.promise("pooler-worker")
 def test_a_worker_behind_a_pooler_polls_and_leaves_nothing_in_the_session(start: Start) -> None:
     with pgbouncer() as pooler:
-        given = databases()
-        given["default"].update(pooler.address())
-        command = start(env={"TEST_DATABASES": json.dumps(given)}, POLL_INTERVAL=0.2)
+        command = start(env=with_database(**pooler.address()), POLL_INTERVAL=0.2)
         (worker,) = command.workers()
         assert not worker.holds_lock
         over(enqueue(tasks.backend), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul"))
         with open_raw(options="-c lock_timeout=0") as direct:
-            nothing = direct.execute(STATE).fetchone()
-        assert nothing is not None
+            nothing: Any = direct.execute(STATE).fetchone()
         assert nothing[:3] == (0, 0, 0)
         assert state(pooler) == nothing
 

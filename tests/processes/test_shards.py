@@ -8,20 +8,18 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import drain_worker, enqueue
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Start, begun, databases
+from tests.support.commands import SLOW, Start, at_port, begun, databases
 from tests.support.databases import alias, fresh_database, migrate
-from tests.support.proxies import Proxy, proxy
+from tests.support.proxies import Proxy
 from tests.support.workers import until
 
 both = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -44,22 +42,6 @@ def over(*jobs: Job) -> None:
     for job in jobs:
         rows = Job.objects.using(job.database).filter(pk=job.pk)
         until(lambda rows=rows: rows.get().status == "done", seconds=SLOW, what=f"{job} is done")  # type: ignore[misc]
-
-
-def reached_at(port: int, name: str = "other", **more: Any) -> dict[str, str]:
-    """Return the environment of a command that finds a shard at this port."""
-    given = databases() | more
-    given[name].update(HOST="127.0.0.1", PORT=port)
-    return {"TEST_DATABASES": json.dumps(given)}
-
-
-@pytest.fixture
-def door() -> Iterator[Proxy]:
-    """A way to the server, which is closed."""
-    parameters = connection.get_connection_params()
-    with proxy(parameters["host"], int(parameters["port"])) as made:
-        made.close_door()
-        yield made
 
 
 @both
@@ -86,22 +68,9 @@ def test_the_jobs_of_all_shards_run_and_sigterm_stops_all_within_the_grace(start
 
 
 @both
-def test_a_second_signal_ends_the_grace_on_all_shards(start: Start) -> None:
-    command = start("--grace", "600", SHARDS=SHARDS)
-    jobs = [enqueue(tasks.wait_for_entry, "never"), on_other(tasks.wait_for_entry, "never")]
-    begun("never", 2)
-    command.send(signal.SIGINT)
-    command.logged("Stopping: waiting up to 600 s", 2)
-    command.send(signal.SIGINT)
-    assert command.wait() == 0, command.log
-    assert "Stopped: interrupted 2 running jobs." in command.log
-    for job in jobs:
-        row = Job.objects.using(job.database).get(pk=job.pk)
-        assert (row.status, row.attempts) == ("pending", 0)
-
-
-@both
-def test_a_killed_process_is_replaced_and_its_job_recovered_on_its_shard(start: Start) -> None:
+def test_a_killed_process_is_replaced_on_its_shard_and_one_that_is_asked_to_stop_stops_all(
+    start: Start,
+) -> None:
     command = start(SHARDS=SHARDS)
     (other,) = workers(1, "other")
     (default,) = workers(1)
@@ -114,14 +83,7 @@ def test_a_killed_process_is_replaced_and_its_job_recovered_on_its_shard(start: 
     assert workers(1, "other")[0].supervisor == other.supervisor
     assert workers(1)[0].pk == default.pk
     assert "other: requeued 1 job of the process that ended" in command.log
-
-
-@both
-def test_a_worker_that_is_asked_to_stop_stops_the_worker_of_all_shards(start: Start) -> None:
-    command = start(SHARDS=SHARDS)
-    workers(1)
-    (other,) = workers(1, "other")
-    assert drain_worker(other, replace=False)
+    assert drain_worker(workers(1, "other")[0], replace=False)
     assert command.wait() == 0, command.log
     assert not workers(0) + workers(0, "other")
 
@@ -135,7 +97,7 @@ def test_a_shard_that_is_down_at_the_start_is_served_when_it_comes(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(SLOW)
-        environment = reached_at(door.port) | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        environment = at_port(door.port, "other") | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
         command = start("--alive-file", str(alive), env=environment, SHARDS=SHARDS)
         over(jobs[0])
         while manager.recv(4096) != b"READY=1":
@@ -158,7 +120,7 @@ def test_a_shard_that_never_answers_delays_neither_the_heartbeats_of_the_others_
     start: Start,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
-        environment = reached_at(silent.getsockname()[1])
+        environment = at_port(silent.getsockname()[1], "other")
         command = start(env=environment, SHARDS=SHARDS, HEARTBEAT=0.2, LEASE=2)
         (worker,) = workers(1)
         job = enqueue(tasks.wait_for_entry, "go")  # without a job, every second heartbeat is left out
@@ -212,9 +174,11 @@ def test_a_shard_without_tables_is_served_once_it_is_migrated(start: Start) -> N
 
 
 @both
-def test_a_process_moves_to_the_backlog_and_back(start: Start) -> None:
+def test_a_process_moves_to_the_backlog_and_back_and_a_second_signal_ends_the_grace_on_all_shards(
+    start: Start,
+) -> None:
     looks = {"fleet.LOOK_EVERY": 0.3}
-    command = start("--processes", "4", "--threads", "1", constants=looks, SHARDS=SHARDS)
+    command = start("--processes=4", "--threads=1", "--grace=600", constants=looks, SHARDS=SHARDS)
     workers(2), workers(2, "other")
     jobs = [on_other(tasks.wait_for_entry, "go") for _ in range(4)]
     begun("go", 3)
@@ -229,8 +193,16 @@ def test_a_process_moves_to_the_backlog_and_back(start: Start) -> None:
     Entry.objects.create(key="home")
     over(*jobs)
     assert all(job.attempts == 1 for job in Job.objects.all())
-    command.send(signal.SIGTERM)
+    jobs = [enqueue(tasks.wait_for_entry, "never"), on_other(tasks.wait_for_entry, "never")]
+    begun("never", 2)
+    command.send(signal.SIGINT)
+    command.logged("Stopping: waiting up to 600 s", 2)
+    command.send(signal.SIGINT)
     assert command.wait() == 0, command.log
+    assert "Stopped: interrupted 2 running jobs." in command.log
+    for job in jobs:
+        row = Job.objects.using(job.database).get(pk=job.pk)
+        assert (row.status, row.attempts) == ("pending", 0)
 
 
 @both
@@ -245,7 +217,8 @@ def test_a_burst_ends_when_no_shard_has_due_jobs(start: Start) -> None:
 @both
 def test_a_burst_fails_if_a_shard_cannot_be_reached(start: Start) -> None:
     job = enqueue(tasks.noop)
-    command = start("--burst", env=reached_at(1), constants={"heartbeat.PATIENCE": 0.5}, SHARDS=SHARDS)
+    patience = {"heartbeat.PATIENCE": 0.5}
+    command = start("--burst", env=at_port(1, "other"), constants=patience, SHARDS=SHARDS)
     assert command.wait() == 1, command.log
     over(job)
     assert "The database 'other' cannot be reached" in command.log

@@ -5,7 +5,6 @@ the output and the code of the project.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import signal
 import subprocess
@@ -14,37 +13,28 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
 
 from django_pgqueue import enqueue, why
 from django_pgqueue.models import Worker
 from django_pgqueue.worker.supervisor import child, supervisor
 from django_pgqueue.worker.supervisor.heartbeat import PATIENCE
 from tests.app import worker_tasks as tasks
-from tests.support.commands import ROOT, SLOW, Start, children_of, databases, is_alive, over
+from tests.support.commands import ROOT, SLOW, Start, at_port, children_of, is_alive, over
 from tests.support.factories import JobFactory
-from tests.support.proxies import proxy
+from tests.support.proxies import Proxy
 from tests.support.workers import fresh, until
 
 
-def at_port(port: int) -> dict[str, str]:
-    """Return the environment of a command with a server at this port."""
-    given = databases()
-    given["default"].update(HOST="127.0.0.1", PORT=port)
-    return {"TEST_DATABASES": json.dumps(given)}
-
-
 @pytest.mark.parametrize("arguments", [("--burst",), ("--burst", "--one-process")], ids=" ".join)
-def test_a_server_that_starts_later_is_waited_for(start: Start, arguments: tuple[str, ...]) -> None:
+def test_a_server_that_starts_later_is_waited_for(
+    start: Start, door: Proxy, arguments: tuple[str, ...]
+) -> None:
     job = enqueue(tasks.noop)
-    parameters = connection.get_connection_params()
-    with proxy(parameters["host"], int(parameters["port"])) as door:
-        door.close_door()
-        command = start(*arguments, env=at_port(door.port))
-        command.logged("no connection yet")
-        assert fresh(job).status == "pending"
-        door.open_door()
-        assert command.wait() == 0, command.log
+    command = start(*arguments, env=at_port(door.port))
+    command.logged("no connection yet")
+    assert fresh(job).status == "pending"
+    door.open_door()
+    assert command.wait() == 0, command.log
     assert fresh(job).status == "done"
 
 
@@ -191,9 +181,7 @@ def test_a_project_that_calls_settings_configure(start: Start, tmp_path: Path) -
     """A job runs, also in a process of its own."""
     (tmp_path / "site_setup.py").write_text(SET_UP)
     (tmp_path / "program.py").write_text(PROGRAM)
-    with transaction.atomic(), connection.cursor() as cursor:
-        jobs = [enqueue(tasks.noop), enqueue(tasks.noop)]
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [jobs[1].pk])
+    jobs = [JobFactory.create(task_path=tasks.noop.module_path, args=[], crash_count=n) for n in (0, 1)]
     command = start(
         "--burst", through=[sys.executable, str(tmp_path / "program.py")],
         env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}, SETUP="site_setup.set_up",

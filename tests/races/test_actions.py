@@ -106,18 +106,15 @@ def by_command(client: Client, jobs: list[int]) -> str:
     return run("cancel", "--status", "pending", "--queue", "later", "--yes")
 
 
-@pytest.mark.parametrize(
-    ("cancels", "count", "words"),
-    [
-        (by_page, 2, "1 other changed in the meantime and was left alone."),
-        (in_background, 5, f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."),
-        (
-            by_command,
-            2,
-            "1 job was cancelled, or asked to stop. 1 job was left alone: it was in another state",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("cancels", "count", "words"), [
+    (by_page, 2, "1 other changed in the meantime and was left alone."),
+    (in_background, 5, f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."),
+    (
+        by_command,
+        2,
+        "1 job was cancelled, or asked to stop. 1 job was left alone: it was in another state",
+    ),
+])  # fmt: skip
 def test_a_job_that_is_claimed_meanwhile_is_left_alone(
     one: Connection, other: Connection, client: Client, cancels: Callable[..., str], count: int, words: str
 ) -> None:

@@ -172,13 +172,8 @@ def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, 
     assert sorted(claimer.look()) == [first, second, third, fourth]
     raise_the_mark(claimer, one)
     spend_the_ration(claimer)
-    lease = 1001
     for job, kind in ((first, "retry"), (second, "release"), (third, "done"), (fourth, "snooze")):
-        one.execute(
-            "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s],"
-            " NULL, NULL, NULL, NULL, NULL, NULL,"
-            " NULL, 20)", (job, lease, kind),
-        )  # fmt: skip
+        assert finish(one, [job], kind, lease=1001) == [job]
     one.execute("SELECT pgqueue_retry(ARRAY[%s::bigint], done => true)", (third,))
     one.commit()
     assert sorted(claimer.claim()) == [first, second, third, fourth]

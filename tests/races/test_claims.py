@@ -8,7 +8,6 @@ from threading import Thread
 
 import psycopg
 import pytest
-from django.db import connection as django
 from django.db import connections
 
 from django_pgqueue import enqueue
@@ -17,7 +16,7 @@ from django_pgqueue.worker.inline import InlineWorker
 from django_pgqueue.worker.one_process import CannotRun, run_job
 from tests.app import debugged_tasks, inline_tasks
 from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
-from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, value
+from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, sql, value
 from tests.support.limits import add_keyed, line, running, set_limit
 from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
 from tests.support.waiting import DEADLINE, until
@@ -195,13 +194,10 @@ def test_a_worker_that_is_claiming_is_not_signed_off(one: Connection, other: Con
 # other one, and claim the job again
 
 
-def test_a_job_that_another_worker_claims_at_this_moment_is_not_run_inline(
-    one: Connection,
-) -> None:
+def test_a_job_that_another_worker_claims_at_this_moment_is_not_run_inline(one: Connection) -> None:
     here = InlineWorker("default")
     job = enqueue(inline_tasks.see, 1)
-    with django.cursor() as cursor:
-        cursor.execute("SET lock_timeout TO '3s'")
+    sql("SET lock_timeout TO '3s'")
     try:
         assert [row.id for row in claim(one)] == [job.pk]
         assert here.run_if_due(job.pk) is None
@@ -213,8 +209,7 @@ def test_a_job_that_another_worker_claims_at_this_moment_is_not_run_inline(
         one.commit()
         assert fresh(job).attempts == 1
     finally:
-        with django.cursor() as cursor:
-            cursor.execute("RESET lock_timeout")
+        sql("RESET lock_timeout")
 
 
 @pytest.fixture

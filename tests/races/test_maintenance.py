@@ -153,9 +153,7 @@ def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
 
 # -- failures
 
-
 ERROR = '{"class": "app.Broken"}'
-KNOWN = ["f"]
 
 
 def mute(connection: Connection) -> int:

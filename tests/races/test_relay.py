@@ -17,7 +17,7 @@ from django_pgqueue.jobs import relay
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from tests.app.tasks import noop
-from tests.support.jobs import Range, claim, finish
+from tests.support.jobs import Range, claim, fetch, finish
 from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.waiting import until
 from tests.support.workers import fresh, recover, working
@@ -118,10 +118,8 @@ def held(slow: Connection) -> Iterator[Job]:
 
 
 def waits_for(connection: Connection) -> bool:
-    query = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
-    with connections["other"].cursor() as cursor:
-        cursor.execute(query, [connection.info.backend_pid])
-        return cursor.fetchone() is not None
+    query = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    return bool(fetch(query, connection.info.backend_pid, using="other"))
 
 
 def states_there() -> list[str]:

@@ -1,3 +1,1 @@
 """Helpers for the tests: separate connections, forced interleavings, query plans, and more."""
-
-from __future__ import annotations

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
 from django_pgqueue import conf
 from django_pgqueue.models import Job, Worker
 from tests.app.apps import CONSTANTS
 from tests.support.fork_server import Forked, fork_command
+from tests.support.jobs import sql
 from tests.support.workers import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,12 +144,11 @@ def sessions_at_work() -> bool:
 
     Through a pooler, this question itself may be asked in a session that bears the name of a worker.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name LIKE 'pgqueue %' AND state <> 'idle' AND pid <> pg_backend_pid()"
-        )
-        return bool(cursor.fetchone()[0])
+    found = sql(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'pgqueue %' AND state <> 'idle' AND pid <> pg_backend_pid()"
+    )
+    return bool(found)
 
 
 def django_environment(code: Path = ROOT, **pgqueue: Any) -> dict[str, str]:
@@ -207,6 +207,18 @@ def databases() -> dict[str, dict[str, Any]]:
     }
 
 
+def with_database(alias: str = "default", /, **changes: Any) -> dict[str, str]:
+    """Return the environment of a command with these changes of a database."""
+    given = databases()
+    given[alias].update(changes)
+    return {"TEST_DATABASES": json.dumps(given)}
+
+
+def at_port(port: int, alias: str = "default") -> dict[str, str]:
+    """Return the environment of a command that finds a database at this port."""
+    return with_database(alias, HOST="127.0.0.1", PORT=port)
+
+
 def is_alive(pid: int) -> bool:
     """Return whether the process exists and has not ended. A zombie has ended."""
     return _state_and_parent(pid)[0] not in {"Z", "X", ""}
@@ -217,10 +229,15 @@ def parent_of(pid: int) -> int:
     return _state_and_parent(pid)[1]
 
 
+def parents() -> dict[int, int]:
+    """Return the parent of each process."""
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return {pid: parent_of(pid) for pid in found}
+
+
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, including those that have ended and wait to be reaped."""
-    everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [other for other in everybody if parent_of(other) == pid]
+    return [child for child, parent in parents().items() if parent == pid]
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:

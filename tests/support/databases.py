@@ -168,10 +168,7 @@ def sharded(*more: str, **settings: Any) -> Iterator[None]:
             address = {"HOST": "127.0.0.1", "PORT": ports[alias]}
             connections.settings[alias] = {**connections.settings["other"], **address}
         try:
-            with (
-                any_alias(),
-                override_settings(PGQUEUE={"SHARDS": ["default", "other", *more], **settings}),
-            ):
+            with any_alias(), override_settings(PGQUEUE={"SHARDS": ["default", "other", *more], **settings}):
                 yield
         finally:
             silent.close()  # which lets go of the threads that wait for an answer

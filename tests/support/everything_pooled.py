@@ -66,7 +66,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_run.py::test_a_worker_is_on_the_list_while_it_lives",
     ],
     "it is about a direct connection that is cut off": [
-        "tests/races/test_recovery.py::test_a_claim_of_the_last_session",
+        "tests/races/test_recovery.py::test_a_claim_of_the_last_session"
     ],
     "it is about what a worker sets for its session": [
         "tests/postgres/test_session.py::test_both_ends_find_out",

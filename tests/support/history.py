@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .jobs import rotate
+from .jobs import rotate, value
 from .sessions import Connection
 
 DAY = 24.0  # hours
@@ -73,9 +73,8 @@ class World:
         )
 
     def _finish(self) -> None:
-        row = self._connection.execute("SELECT pgqueue_cancel(ARRAY[pgqueue_enqueue('a.b')])").fetchone()
-        assert row is not None
-        self.kept[row[0][0]] = self.now
+        (job,) = value(self._connection, "SELECT pgqueue_cancel(ARRAY[pgqueue_enqueue('a.b')])")
+        self.kept[job] = self.now
 
     def _upkeep(self) -> None:
         said: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.db import connection as django
+from django.db import connections
 
 from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
 from django_pgqueue.jobs.finish import Outcome, finish_statement
@@ -32,16 +32,16 @@ def value(connection: Connection, query: str, *parameters: Any) -> Any:
     return None if row is None else row[0]
 
 
-def fetch(query: str, *parameters: Any) -> list[Any]:
-    """Execute any statement on the connection of Django. Return its rows."""
-    with django.cursor() as cursor:
+def fetch(query: str, *parameters: Any, using: str = "default") -> list[Any]:
+    """Execute any statement on a connection of Django. Return its rows."""
+    with connections[using].cursor() as cursor:
         cursor.execute(query, parameters or None)
         return cursor.fetchall() if cursor.description else []
 
 
-def sql(query: str, *parameters: Any) -> Any:
+def sql(query: str, *parameters: Any, using: str = "default") -> Any:
     """The same, and return the first column of the first row."""
-    return next((row[0] for row in fetch(query, *parameters)), None)
+    return next((row[0] for row in fetch(query, *parameters, using=using)), None)
 
 
 def next_id() -> int:
@@ -165,11 +165,8 @@ def retry(connection: Connection, jobs: Sequence[int]) -> int:
 def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
     """Edit with the function for plain SQL. ``values`` are its parameters."""
     given = ", ".join(f"{name} => %({name})s" for name in values)
-    row = connection.execute(
-        f"SELECT cardinality(pgqueue_edit(%(jobs)s, {given}))", {"jobs": list(jobs), **values}
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    query = f"SELECT cardinality(pgqueue_edit(%(jobs)s, {given}))"
+    return sum(row[0] for row in connection.execute(query, {"jobs": list(jobs), **values}))
 
 
 def rotate(connection: Connection) -> str:

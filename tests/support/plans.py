@@ -67,10 +67,8 @@ def plan(
     try:
         connection.execute("PREPARE planned AS " + query % numbered)
         literals = ", ".join(_literal(connection, value) for value in parameters.values())
-        row = connection.execute(f"EXPLAIN ({options}) EXECUTE planned({literals})").fetchone()
-        assert row is not None
-        found: dict[str, Any] = row[0][0]["Plan"]
-        return found
+        ((found,),) = connection.execute(f"EXPLAIN ({options}) EXECUTE planned({literals})").fetchall()
+        return found[0]["Plan"]  # type: ignore[no-any-return]
     finally:
         connection.execute("ROLLBACK")
         connection.execute("DEALLOCATE ALL")

@@ -1,3 +1,1 @@
 """Tests of the worker within one process: claim, run, finish."""
-
-from __future__ import annotations

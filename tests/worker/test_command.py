@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, ManagementUtility, call_command
-from django.db import connection, connections
+from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
@@ -24,6 +24,7 @@ from django_pgqueue.worker.supervisor import fleet
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import worker_tasks as tasks
 from tests.support.databases import any_alias
+from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, run_due, until, working
 
@@ -153,40 +154,36 @@ OF_SEVERAL = (
 ).split()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--queues", "a b"], "queue"),
-        (["--queues", ""], "queue"),
-        (["--processes", "0"], "0 is less than 1"),
-        (["--threads", "many"], "'many' is not a whole number"),
-        (["--grace", "-1"], "'-1' is not a duration"),
-        (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-        (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
-        (["--reload", "--burst"], "cannot be used together"),
-        (["--databases", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-        (["--databases", "default:0"], "the weight of default must be a whole number from 1 to 1000"),
-        (["--databases", "other", "--database", "default"], "cannot be used together"),
-        (
-            ["--databases", "default,other", "--one-process"],
-            r"several shards \(default, other\), so name one of them with --database",
-        ),
-        (["--schedules"], r"--schedules is for a burst\."),
-        (["--max-rss", "5"], "Did you mean '--max-memory'"),
-        (["--concurrency", "5"], "Did you mean '--threads'"),
-        (["-Q", "a"], "Did you mean '--queues'"),
-        *((["--one-process", given], "--one-process") for given in OF_SEVERAL),
-        # call_command() hands keywords on as they are: no parser has read them.
-        ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
-        ({"queues": "a b"}, "queue"),
-        ({"queues": "mail:0"}, "weight of mail must be a whole number from 1 to 1000; to let"),
-        ({"queues": ["mail:x"]}, "the weight of mail must be a whole number from 1 to 1000. It is 'x'"),
-        ({"exclude_queues": "mail:3"}, "queue_name must be"),
-        ({"database": "nowhere"}, r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-        ({"reload": True}, r"not with call_command\(\)"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--queues", "a b"], "queue"),
+    (["--queues", ""], "queue"),
+    (["--processes", "0"], "0 is less than 1"),
+    (["--threads", "many"], "'many' is not a whole number"),
+    (["--grace", "-1"], "'-1' is not a duration"),
+    (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+    (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
+    (["--reload", "--burst"], "cannot be used together"),
+    (["--databases", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+    (["--databases", "default:0"], "the weight of default must be a whole number from 1 to 1000"),
+    (["--databases", "other", "--database", "default"], "cannot be used together"),
+    (
+        ["--databases", "default,other", "--one-process"],
+        r"several shards \(default, other\), so name one of them with --database",
+    ),
+    (["--schedules"], r"--schedules is for a burst\."),
+    (["--max-rss", "5"], "Did you mean '--max-memory'"),
+    (["--concurrency", "5"], "Did you mean '--threads'"),
+    (["-Q", "a"], "Did you mean '--queues'"),
+    *((["--one-process", given], "--one-process") for given in OF_SEVERAL),
+    # call_command() hands keywords on as they are: no parser has read them.
+    ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
+    ({"queues": "a b"}, "queue"),
+    ({"queues": "mail:0"}, "weight of mail must be a whole number from 1 to 1000; to let"),
+    ({"queues": ["mail:x"]}, "the weight of mail must be a whole number from 1 to 1000. It is 'x'"),
+    ({"exclude_queues": "mail:3"}, "queue_name must be"),
+    ({"database": "nowhere"}, r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+    ({"reload": True}, r"not with call_command\(\)"),
+], ids=str)  # fmt: skip
 def test_bad_options_are_refused(arguments: Any, message: str, started: list[WorkerOptions]) -> None:
     given, keywords = ([], arguments) if isinstance(arguments, dict) else (arguments, {})
     with pytest.raises(CommandError, match=message) as raised:
@@ -199,12 +196,11 @@ def test_bad_options_are_refused(arguments: Any, message: str, started: list[Wor
 @contextmanager
 def altered(statement: str, undo: str, alias: str = "default") -> Iterator[None]:
     """Change the database for a while."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(statement)
-        try:
-            yield
-        finally:
-            cursor.execute(undo)
+    sql(statement, using=alias)
+    try:
+        yield
+    finally:
+        sql(undo, using=alias)
 
 
 @database
@@ -235,20 +231,17 @@ SEARCH_PATH = ("ALTER DATABASE {} SET search_path TO nowhere", "ALTER DATABASE {
 
 @database
 @pytest.mark.parametrize("option", ["--one-process", "--processes=1"])
-@pytest.mark.parametrize(
-    ("statements", "message"),
-    [
-        pytest.param(
-            NOT_MIGRATED, r"lacks .*: _pgqueue_retain.*\bmigrate --database default", id="not migrated"
-        ),
-        # An id of one of its jobs would name a job of the other shard.
-        pytest.param(SHARD_7, r"'default' .* is the shard 's7'", id="the name of another shard"),
-        # The connections of django-tenants have one.
-        pytest.param(
-            SEARCH_PATH, "its connections have another search path", id="a search path that only Django has"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("statements", "message"), [
+    pytest.param(
+        NOT_MIGRATED, r"lacks .*: _pgqueue_retain.*\bmigrate --database default", id="not migrated"
+    ),
+    # An id of one of its jobs would name a job of the other shard.
+    pytest.param(SHARD_7, r"'default' .* is the shard 's7'", id="the name of another shard"),
+    # The connections of django-tenants have one.
+    pytest.param(
+        SEARCH_PATH, "its connections have another search path", id="a search path that only Django has"
+    ),
+])  # fmt: skip
 def test_a_database_that_no_worker_can_work_with_is_refused(
     option: str, statements: tuple[str, str], message: str, settings: Any
 ) -> None:

@@ -33,15 +33,10 @@ def ours(manager: logging.Manager) -> list[logging.Logger]:
     return [manager.getLogger(name) for name in ("django_pgqueue", "django_pgqueue.job")]
 
 
-@pytest.mark.parametrize(
-    ("verbosity", "package", "jobs"),
-    [
-        (0, logging.WARNING, logging.ERROR),
-        (1, logging.INFO, logging.WARNING),
-        (2, logging.INFO, logging.INFO),
-        (3, logging.DEBUG, logging.DEBUG),
-    ],
-)
+@pytest.mark.parametrize(("verbosity", "package", "jobs"), [
+    (0, logging.WARNING, logging.ERROR), (1, logging.INFO, logging.WARNING), (2, logging.INFO, logging.INFO),
+    (3, logging.DEBUG, logging.DEBUG),
+])  # fmt: skip
 def test_verbosity(verbosity: int, package: int, jobs: int, manager: logging.Manager) -> None:
     configure_logging(verbosity)
     assert [logger.level for logger in ours(manager)] == [package, jobs]
@@ -91,10 +86,7 @@ def called_in_an_expression() -> None:
 
 
 def over_many_lines() -> None:
-    int(
-        "not a number",
-        base=10,
-    )
+    int("not a number", base=10)
 
 
 def with_cause() -> None:

@@ -31,6 +31,7 @@ from django_pgqueue.worker import one_process
 from django_pgqueue.worker.one_process import DebuggedWorker
 from tests.app import debugged_tasks as tasks
 from tests.support.commands import django_environment
+from tests.support.jobs import sql
 from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh
 
@@ -164,8 +165,8 @@ def test_the_connection_is_lost_while_a_job_runs_and_while_one_is_claimed(
     monkeypatch.setattr(one_process, "LOOK_EVERY", 0.01)
 
     def end_session() -> str:
-        with suppress(OperationalError), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        with suppress(OperationalError):
+            sql("SELECT pg_terminate_backend(pg_backend_pid())")
         return "reported later"
 
     first, second = add(end_session), add()
@@ -195,8 +196,7 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(add: Add, settings: Any) 
     hourly = {"task": tasks.run_body.module_path, "every": 3600, "args": ["wait"]}
     settings.PGQUEUE = {"HEARTBEAT": 0.1, "SCHEDULES": {"hourly": hourly}}
     synchronize("default")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_schedule SET next_run_at = clock_timestamp()")
+    sql("UPDATE pgqueue_schedule SET next_run_at = clock_timestamp()")
     work()  # until it is drained
     assert Job.objects.filter(task_path=tasks.run_body.module_path).count() == 1
 

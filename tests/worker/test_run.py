@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
@@ -14,7 +13,7 @@ from django_pgqueue.compat import TaskResultStatus, task_backends
 from django_pgqueue.models import Job, JobStat, Worker
 from tests.app import worker_tasks as tasks
 from tests.support.databases import alias, in_schema, migrate
-from tests.support.jobs import sql
+from tests.support.jobs import fetch, sql
 from tests.support.waiting import run
 from tests.support.workers import fresh, run_due, until, working
 
@@ -100,16 +99,15 @@ def test_a_job_enqueued_in_plain_sql_gets_the_policy_of_its_task() -> None:
 
 
 def test_a_worker_works_in_the_schema_that_only_options_name() -> None:
-    with alias("schema", OPTIONS=in_schema("queue_only")) as name, connections[name].cursor() as cursor:
-        cursor.execute("DROP SCHEMA IF EXISTS queue_only CASCADE; CREATE SCHEMA queue_only")
+    with alias("schema", OPTIONS=in_schema("queue_only")) as name:
+        sql("DROP SCHEMA IF EXISTS queue_only CASCADE; CREATE SCHEMA queue_only", using=name)
         try:
             migrate(name)
-            cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
+            sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')", using=name)
             run_due(alias=name)
-            cursor.execute("SELECT status FROM pgqueue_job")
-            assert cursor.fetchall() == [("done",)]
+            assert fetch("SELECT status FROM pgqueue_job", using=name) == [("done",)]
         finally:
-            cursor.execute("DROP SCHEMA queue_only CASCADE")
+            sql("DROP SCHEMA queue_only CASCADE", using=name)
     assert not Job.objects.exists()
 
 

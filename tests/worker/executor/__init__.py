@@ -1,3 +1,1 @@
 """Tests of everything around one job while it runs."""
-
-from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InternalError, OperationalError, connection, connections, transaction
+from django.db import DatabaseError, InternalError, OperationalError, connection, transaction
 from django.db.transaction import TransactionManagementError
 
 from django_pgqueue import BoundTask, cancel, current_job, enqueue, task
@@ -157,8 +157,8 @@ def test_a_serialization_failure_in_a_group_is_done_again(beside: list[Exception
 def test_the_job_must_lie_where_the_task_works() -> None:
     with pytest.raises(InvalidTask, match=r"works on the database 'default'.*in\s+'other'"):
         enqueue(tasks.effect.using(database="other"), "a")
-    with connections["other"].cursor() as cursor:  # SQL can enqueue it all the same
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]'::jsonb)")
+    # SQL can enqueue it all the same.
+    sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]'::jsonb)", using="other")
     run_due(alias="other")
     job = Job.objects.using("other").get()
     assert (job.status, tasks.SEEN) == ("failed", [])
@@ -223,8 +223,7 @@ def ends_its_transaction(how: str, then: str) -> None:
         if how == "psycopg":
             connection.connection.rollback()
         else:
-            with connection.cursor() as cursor:
-                cursor.execute(how)
+            sql(how)
     except TransactionManagementError:
         if then != "goes on":
             raise
@@ -255,8 +254,8 @@ def leaves_a_transaction_open(what: str) -> None:
     if what == "reads":
         Entry.objects.count()
     elif what == "breaks":
-        with suppress(DatabaseError), connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
+        with suppress(DatabaseError):
+            sql("SELECT 1 / 0")
     elif what == "writes":
         Entry.objects.create(key="lost")
 

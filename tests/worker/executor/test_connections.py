@@ -31,7 +31,7 @@ from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.databases import alias, database_settings
-from tests.support.jobs import sql
+from tests.support.jobs import fetch, sql
 from tests.support.sessions import open_raw
 from tests.support.workers import DEADLINE, fresh, over, run_due, until, working
 
@@ -84,13 +84,11 @@ def django_sessions() -> set[int]:
 
     One of an earlier test may still be about to end.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            " AND application_name <> 'pgqueue worker'"
-        )
-        return {pid for (pid,) in cursor.fetchall()}
+    found = fetch(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend' AND application_name <> 'pgqueue worker'"
+    )
+    return {pid for (pid,) in found}
 
 
 # -- what jobs leave behind
@@ -141,14 +139,11 @@ def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
         assert not thread.submit(is_kept).result()
 
 
-@pytest.mark.parametrize(
-    ("leave", "look", "pooled"),
-    [
-        pytest.param(hostile.leave_state, hostile.look, False, id="sync"),
-        pytest.param(hostile.aleave_state, hostile.alook, True, id="async, pooled"),
-        pytest.param(hostile.tleave_state, hostile.tlook, False, id="to_thread"),
-    ],
-)
+@pytest.mark.parametrize(("leave", "look", "pooled"), [
+    pytest.param(hostile.leave_state, hostile.look, False, id="sync"),
+    pytest.param(hostile.aleave_state, hostile.alook, True, id="async, pooled"),
+    pytest.param(hostile.tleave_state, hostile.tlook, False, id="to_thread"),
+])  # fmt: skip
 @pytest.mark.promise("clean-sessions")
 def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any, pooled: bool) -> None:
     with kept(pooled):
@@ -231,16 +226,13 @@ def test_a_statement_that_may_change_the_session_costs_its_connection_and_others
 # -- how long connections are kept
 
 
-@pytest.mark.parametrize(
-    ("max_age", "idle_timeout", "longest_use", "count"),
-    [
-        pytest.param(0, 60, 3600, 1, id="kept whatever CONN_MAX_AGE says"),
-        pytest.param(0.001, 60, 3600, 1, id="kept also if it was over"),
-        pytest.param(None, 60, 0, 3, id="replaced after an hour of use"),
-        pytest.param(0, None, 3600, 3, id="CONN_MAX_AGE applies where the project says so"),
-        pytest.param(600, None, 3600, 1, id="kept for CONN_MAX_AGE where the project says so"),
-    ],
-)
+@pytest.mark.parametrize(("max_age", "idle_timeout", "longest_use", "count"), [
+    pytest.param(0, 60, 3600, 1, id="kept whatever CONN_MAX_AGE says"),
+    pytest.param(0.001, 60, 3600, 1, id="kept also if it was over"),
+    pytest.param(None, 60, 0, 3, id="replaced after an hour of use"),
+    pytest.param(0, None, 3600, 3, id="CONN_MAX_AGE applies where the project says so"),
+    pytest.param(600, None, 3600, 1, id="kept for CONN_MAX_AGE where the project says so"),
+])  # fmt: skip
 def test_how_many_sessions_three_jobs_use(
     max_age: Any, idle_timeout: Any, longest_use: float, count: int, settings: Any, monkeypatch: Any
 ) -> None:
@@ -408,24 +400,21 @@ SERVER_END = [10, 5, 3, 30_000, 10_000]
 CONFIGURED = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "pgqueue", "client", "server"),
-    [
-        pytest.param({}, {}, [10, 5, 3, 30_000], SERVER_END, id="the connection of a task"),
-        pytest.param(
-            {}, {"LEASE": 8, "HEARTBEAT": 1}, [2, 1, 3, 8_000], [2, 1, 3, 8_000, 2_000],
-            id="a shorter lease means shorter times",
-        ),
-        pytest.param(
-            {}, {"LEASE": 3600}, [10, 5, 3, 60_000], None, id="a longer lease lets a task pause for a minute"
-        ),
-        pytest.param(
-            {"OPTIONS": CONFIGURED}, {}, [100, 5, 3, 30_000], [10, 5, 7, 0, 10_000],
-            id="what is configured comes first",
-        ),
-        pytest.param({"AUTOCOMMIT": False}, {}, [10, 5, 3, 30_000], SERVER_END, id="without autocommit"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "pgqueue", "client", "server"), [
+    pytest.param({}, {}, [10, 5, 3, 30_000], SERVER_END, id="the connection of a task"),
+    pytest.param(
+        {}, {"LEASE": 8, "HEARTBEAT": 1}, [2, 1, 3, 8_000], [2, 1, 3, 8_000, 2_000],
+        id="a shorter lease means shorter times",
+    ),
+    pytest.param(
+        {}, {"LEASE": 3600}, [10, 5, 3, 60_000], None, id="a longer lease lets a task pause for a minute"
+    ),
+    pytest.param(
+        {"OPTIONS": CONFIGURED}, {}, [100, 5, 3, 30_000], [10, 5, 7, 0, 10_000],
+        id="what is configured comes first",
+    ),
+    pytest.param({"AUTOCOMMIT": False}, {}, [10, 5, 3, 30_000], SERVER_END, id="without autocommit"),
+])  # fmt: skip
 def test_both_ends_give_up_in_time(
     changes: Any, pgqueue: Any, client: Any, server: Any, settings: Any
 ) -> None:

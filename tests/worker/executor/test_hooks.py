@@ -74,17 +74,10 @@ def in_test(task: Any) -> Any:
     return attempt(task, run_jobs).result
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(in_a_worker, marks=committed),
-        pytest.param(in_one_process, marks=committed),
-        in_test,
-        at_once,
-        in_memory,
-        in_memory_async,
-    ],
-)
+@pytest.mark.parametrize("way", [
+    pytest.param(in_a_worker, marks=committed), pytest.param(in_one_process, marks=committed), in_test,
+    at_once, in_memory, in_memory_async,
+])  # fmt: skip
 def test_the_first_hook_is_the_outermost_and_in_the_thread_of_a_sync_task(way: Any) -> None:
     for task, result in ((hooks.look, "acme, same thread"), (hooks.alook, "acme")):
         SEEN.clear()
@@ -141,16 +134,11 @@ def test_no_hook_hides_an_exception(task: Any) -> None:
 
 @pytest.mark.parametrize("place", ["enter", "exit"])
 @pytest.mark.parametrize("task", [hooks.look, hooks.alook])
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (lambda: ValueError("bad tenant"), "retry"),
-        (lambda: RetryLater(timedelta(hours=1)), "retry"),
-        (lambda: Snooze(timedelta(hours=1)), "pending"),
-        (lambda: CancelJob("gone"), "cancelled"),
-        (SystemExit, "retry"),
-    ],
-)
+@pytest.mark.parametrize(("error", "status"), [
+    (lambda: ValueError("bad tenant"), "retry"), (lambda: RetryLater(timedelta(hours=1)), "retry"),
+    (lambda: Snooze(timedelta(hours=1)), "pending"), (lambda: CancelJob("gone"), "cancelled"),
+    (SystemExit, "retry"),
+])  # fmt: skip
 def test_what_a_hook_raises_counts_as_the_tasks(error: Any, status: str, task: Any, place: str) -> None:
     hooks.RAISES[place] = error
     with around("outer", "troubled"):

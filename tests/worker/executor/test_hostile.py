@@ -51,16 +51,9 @@ MESSAGES = {
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize(
-    "task",
-    [
-        hostile.raise_,
-        hostile.araise,
-        hostile.raise_in_child,
-        hostile.raise_in_thread,
-        hostile.raise_in_atomic,
-    ],
-)
+@pytest.mark.parametrize("task", [
+    hostile.raise_, hostile.araise, hostile.raise_in_child, hostile.raise_in_thread, hostile.raise_in_atomic,
+])  # fmt: skip
 def test_whatever_a_task_raises_is_a_failed_attempt(task: Any, settings: Any) -> None:
     settings.PGQUEUE = {"MAX_ERROR_BYTES": 2000}
     attempts = {kind: 2 if kind == "the same again" else 1 for kind in hostile.ERRORS}

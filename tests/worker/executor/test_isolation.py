@@ -13,17 +13,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import translation
 
 from django_pgqueue import enqueue
+from django_pgqueue.models import Job
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker import isolation, spawn
 from tests.app import context_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import django_environment
-from tests.support.workers import fresh, run_due, until, working
+from tests.support.jobs import sql
+from tests.support.workers import done, fresh, run_due, until, working
 
 # Each word is sent after the previous one was read, so that it arrives separately.
 SPEAKER = """
@@ -71,19 +72,16 @@ def test_a_process_that_hangs_while_it_starts_is_killed(
     assert said.endswith("which has not loaded the settings and apps within 0.1 s")
 
 
-@pytest.mark.parametrize(
-    ("words", "heard", "begun"),
-    [
-        ([], [], 0),
-        (["beg"], [], 0),
-        (["begun\\n"], [b"begun"], 1),
-        (["beg", "un\\n", "[1, ", "2]\\n"], [b"begun", b"[1, 2]"], 1),
-        (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
-        (["begun\\n", "[1, "], [b"begun"], 1),
-        (["begun\\nreport [null", ', [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
-        (["begun\\nreport \\xff\\nreport [5]\\nreport 5\\n", "[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
-    ],
-)
+@pytest.mark.parametrize(("words", "heard", "begun"), [
+    ([], [], 0),
+    (["beg"], [], 0),
+    (["begun\\n"], [b"begun"], 1),
+    (["beg", "un\\n", "[1, ", "2]\\n"], [b"begun", b"[1, 2]"], 1),
+    (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
+    (["begun\\n", "[1, "], [b"begun"], 1),
+    (["begun\\nreport [null", ', [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
+    (["begun\\nreport \\xff\\nreport [5]\\nreport 5\\n", "[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
+])  # fmt: skip
 def test_a_job_has_begun_when_its_process_says_so(words: list[str], heard: list[bytes], begun: int) -> None:
     assert listen(*words) == (heard, begun)
 
@@ -97,8 +95,7 @@ def test_what_a_task_writes_into_the_pipe_is_no_outcome(line: bytes) -> None:
 
 def have_crashed() -> None:
     """All jobs have crashed once."""
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1")
+    Job.objects.update(crash_count=1)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -112,8 +109,7 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
     with working() as worker:
         until(lambda: fresh(job).waiting_reason)
         assert worker.producer.jobs._started_jobs.begun() == []
-        after = enqueue(tasks.noop)
-        until(lambda: fresh(after).status == "done")
+        done(enqueue(tasks.noop))
     back = fresh(job)
     assert (back.status, back.attempts, back.crash_count) == ("pending", 0, 1)
     assert "could not start" in back.waiting_reason
@@ -128,11 +124,7 @@ def test_an_isolated_job_has_its_context_and_hooks_and_reports_its_end_and_its_l
         monkeypatch.setenv(name, value)
     with translation.override("de"):
         job = enqueue(context_tasks.tell_and_snooze.using(metadata={"tenant": "acme"}))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]', '{\"key\": \"a\"}')"
-        )
-        (wrong,) = cursor.fetchone()
+    wrong = sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]', '{\"key\": \"a\"}')")
     have_crashed()
     run_due(threads=2)
     assert (fresh(job).status, fresh(job).errors) == ("pending", [])

@@ -39,31 +39,28 @@ def seconds_left(job: Job, since: datetime | None = None) -> float:
 @pytest.mark.promise("fail-on", case="fail_on")
 @pytest.mark.promise("broken-backoff", case="backoff raises")
 @pytest.mark.promise("snooze-costs-nothing", case="snooze")
-@pytest.mark.parametrize(
-    ("call", "status", "attempts", "seconds"),
-    [
-        pytest.param(tasks.fail_once.bind(), "done", 2, None, id="fails once"),
-        pytest.param(tasks.fail.bind(), "failed", 3, None, id="fails always"),
-        pytest.param(tasks.choosy.bind("key"), "failed", 1, None, id="fail_on"),
-        pytest.param(tasks.choosy.bind("type"), "failed", 1, None, id="not in retry_on"),
-        pytest.param(tasks.choosy.bind("index"), "failed", 3, None, id="retry_on"),
-        pytest.param(tasks.slow_backoff.bind(), "retry", 1, DEFAULT, id="default backoff"),
-        pytest.param(tasks.called_backoff.bind(500), "retry", 1, (500, 500), id="backoff is called"),
-        pytest.param(tasks.called_backoff.bind(None), "failed", 1, None, id="backoff says None"),
-        pytest.param(tasks.called_backoff.bind("raise"), "retry", 1, DEFAULT, id="backoff raises"),
-        pytest.param(tasks.called_backoff.bind(0), "failed", 3, None, id="backoff is 0"),
-        pytest.param(tasks.retry_later.bind(50), "retry", 1, (50, 50), id="RetryLater"),
-        pytest.param(tasks.retry_later.bind(0), "failed", 2, None, id="RetryLater spends attempts"),
-        pytest.param(tasks.retry_later.bind(), "retry", 1, (1000, 1000), id="RetryLater asks the backoff"),
-        pytest.param(tasks.snooze.bind(0.0), "pending", 0, None, id="snoozing again and again never fails"),
-        pytest.param(tasks.snooze.bind(600), "pending", 0, (600, 600), id="snooze"),
-        pytest.param(tasks.snooze.bind(600, absolute=True), "pending", 0, (599, 600), id="snooze until"),
-        pytest.param(
-            tasks.snooze_to_the_end_of_time.bind(), "pending", 0, (CENTURY, CENTURY), id="snooze for ever"
-        ),
-        pytest.param(tasks.cancel_itself.bind("no such customer"), "cancelled", 1, None, id="CancelJob"),
-    ],
-)
+@pytest.mark.parametrize(("call", "status", "attempts", "seconds"), [
+    pytest.param(tasks.fail_once.bind(), "done", 2, None, id="fails once"),
+    pytest.param(tasks.fail.bind(), "failed", 3, None, id="fails always"),
+    pytest.param(tasks.choosy.bind("key"), "failed", 1, None, id="fail_on"),
+    pytest.param(tasks.choosy.bind("type"), "failed", 1, None, id="not in retry_on"),
+    pytest.param(tasks.choosy.bind("index"), "failed", 3, None, id="retry_on"),
+    pytest.param(tasks.slow_backoff.bind(), "retry", 1, DEFAULT, id="default backoff"),
+    pytest.param(tasks.called_backoff.bind(500), "retry", 1, (500, 500), id="backoff is called"),
+    pytest.param(tasks.called_backoff.bind(None), "failed", 1, None, id="backoff says None"),
+    pytest.param(tasks.called_backoff.bind("raise"), "retry", 1, DEFAULT, id="backoff raises"),
+    pytest.param(tasks.called_backoff.bind(0), "failed", 3, None, id="backoff is 0"),
+    pytest.param(tasks.retry_later.bind(50), "retry", 1, (50, 50), id="RetryLater"),
+    pytest.param(tasks.retry_later.bind(0), "failed", 2, None, id="RetryLater spends attempts"),
+    pytest.param(tasks.retry_later.bind(), "retry", 1, (1000, 1000), id="RetryLater asks the backoff"),
+    pytest.param(tasks.snooze.bind(0.0), "pending", 0, None, id="snoozing again and again never fails"),
+    pytest.param(tasks.snooze.bind(600), "pending", 0, (600, 600), id="snooze"),
+    pytest.param(tasks.snooze.bind(600, absolute=True), "pending", 0, (599, 600), id="snooze until"),
+    pytest.param(
+        tasks.snooze_to_the_end_of_time.bind(), "pending", 0, (CENTURY, CENTURY), id="snooze for ever"
+    ),
+    pytest.param(tasks.cancel_itself.bind("no such customer"), "cancelled", 1, None, id="CancelJob"),
+])  # fmt: skip
 def test_the_end_of_an_attempt(call: BoundTask, status: str, attempts: int, seconds: Any) -> None:
     before = timezone.now()
     job = ran(call, most=5)
@@ -199,23 +196,20 @@ MINUTES = timedelta(minutes=5), timedelta(minutes=50)
 
 
 @pytest.mark.promise("groups-lose-no-error")
-@pytest.mark.parametrize(
-    ("errors", "status", "seconds"),
-    [
-        ([Snooze(MINUTES[0]), Snooze(MINUTES[1])], "pending", 3000),
-        ([CancelJob("no longer needed")], "cancelled", None),
-        ([RetryLater(500)], "retry", 500),
-        ([CancelJob("x"), RetryLater(1), Snooze(timedelta(hours=1))], "cancelled", None),
-        ([Snooze(timedelta(hours=1)), RetryLater(1)], "retry", HOUR),
-        ([OSError("lost"), Snooze(timedelta(hours=1))], "retry", HOUR),
-        ([OSError("lost"), CancelJob("x")], "failed", None),
-        ([OSError("lost"), EventTimeout("over")], "failed", None),
-        ([OSError("lost"), FileNotFoundError("fails")], "failed", None),
-        ([OSError("lost"), ValueError("not retried")], "failed", None),
-        ([TaskTimeout()], "retry", 60),
-        ([LeaseLost("lost")], "failed", None),
-    ],
-)
+@pytest.mark.parametrize(("errors", "status", "seconds"), [
+    ([Snooze(MINUTES[0]), Snooze(MINUTES[1])], "pending", 3000),
+    ([CancelJob("no longer needed")], "cancelled", None),
+    ([RetryLater(500)], "retry", 500),
+    ([CancelJob("x"), RetryLater(1), Snooze(timedelta(hours=1))], "cancelled", None),
+    ([Snooze(timedelta(hours=1)), RetryLater(1)], "retry", HOUR),
+    ([OSError("lost"), Snooze(timedelta(hours=1))], "retry", HOUR),
+    ([OSError("lost"), CancelJob("x")], "failed", None),
+    ([OSError("lost"), EventTimeout("over")], "failed", None),
+    ([OSError("lost"), FileNotFoundError("fails")], "failed", None),
+    ([OSError("lost"), ValueError("not retried")], "failed", None),
+    ([TaskTimeout()], "retry", 60),
+    ([LeaseLost("lost")], "failed", None),
+])  # fmt: skip
 def test_of_several_kinds_the_careful_one_wins_and_no_error_is_lost(
     errors: list[BaseException], status: str, seconds: float | None
 ) -> None:

@@ -46,16 +46,12 @@ def call_worker(job: Job) -> None:
     sql("SELECT pg_notify(_pgqueue_channel(), %s)", f"stack {job.pk}")
 
 
-@pytest.mark.parametrize(
-    ("task", "first"),
-    [
-        (process_tasks.waits, ["waits", "pieces", "innermost", "wait"]),
-        (process_tasks.waits_with_timeout, ["waits_with_timeout", "pieces", "innermost", "wait"]),
-        (process_tasks.waits_async, ["waits_async", "outer", "numbers", "sleep"]),
-        (process_tasks.computes_async, ["computes_async", "innermost", "wait"]),
-    ],
-    ids=["sync", "with a timeout", "async, while it waits", "async, while it computes"],
-)
+@pytest.mark.parametrize(("task", "first"), [
+    (process_tasks.waits, ["waits", "pieces", "innermost", "wait"]),
+    (process_tasks.waits_with_timeout, ["waits_with_timeout", "pieces", "innermost", "wait"]),
+    (process_tasks.waits_async, ["waits_async", "outer", "numbers", "sleep"]),
+    (process_tasks.computes_async, ["computes_async", "innermost", "wait"]),
+], ids=["sync", "with a timeout", "async, while it waits", "async, while it computes"])  # fmt: skip
 def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: list[str]) -> None:
     with waiting("a", task=task) as job:
         until(lambda: first[-1] in functions(job.stack()))
@@ -110,16 +106,12 @@ def test_the_request_of_an_earlier_attempt_is_not_answered_by_this_one() -> None
     assert JobStack.objects.get(pk=job.pk).taken_at is None
 
 
-@pytest.mark.parametrize(
-    ("ask", "error", "words"),
-    [
-        (lambda job: job.stack(), ValueError, "does not run"),
-        (lambda job: transaction.atomic(job.stack)(), TransactionManagementError, "outside of atomic"),
-        (lambda job: call_command("pgqueue", "stack", str(job.pk)), CommandError, "does not run"),
-        (lambda job: call_command("pgqueue", "stack", "1000000"), CommandError, "There is no job 1000000."),
-    ],
-    ids=["pending", "in a transaction", "command", "no such job"],
-)
+@pytest.mark.parametrize(("ask", "error", "words"), [
+    (lambda job: job.stack(), ValueError, "does not run"),
+    (lambda job: transaction.atomic(job.stack)(), TransactionManagementError, "outside of atomic"),
+    (lambda job: call_command("pgqueue", "stack", str(job.pk)), CommandError, "does not run"),
+    (lambda job: call_command("pgqueue", "stack", "1000000"), CommandError, "There is no job 1000000."),
+], ids=["pending", "in a transaction", "command", "no such job"])  # fmt: skip
 def test_what_cannot_be_shown(ask: Callable[[Job], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         ask(enqueue(process_tasks.waits, "a"))

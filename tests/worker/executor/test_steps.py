@@ -100,23 +100,20 @@ def test_a_cancelled_job_keeps_its_steps() -> None:
     assert (fresh(job).waiting_reason, RAN) == ("sleeps: cool-down", ["before"])
 
 
-@pytest.mark.parametrize(
-    ("call", "failures", "result", "attempts", "done"),
-    [
-        pytest.param(tasks.tuples.bind(), {}, [1, "two"], 1, ["pair"], id="results as they are read later"),
-        pytest.param(
-            tasks.retried_step.bind(), {"flaky": 1}, "second", 1, ["flaky"], id="again in the same attempt"
-        ),
-        pytest.param(
-            tasks.decorated.bind(), {"after": 1}, [2, 4, "x"], 2, ["double", "second", "pay"], id="functions"
-        ),
-        pytest.param(tasks.async_decorated.bind(), {}, 8, 1, ["adouble"], id="coroutine functions"),
-        pytest.param(
-            tasks.pay.bind("x"), {"charge": 1, "after": 1}, "x", 3, ["charge"],
-            id="an atomic step takes effect once",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "failures", "result", "attempts", "done"), [
+    pytest.param(tasks.tuples.bind(), {}, [1, "two"], 1, ["pair"], id="results as they are read later"),
+    pytest.param(
+        tasks.retried_step.bind(), {"flaky": 1}, "second", 1, ["flaky"], id="again in the same attempt"
+    ),
+    pytest.param(
+        tasks.decorated.bind(), {"after": 1}, [2, 4, "x"], 2, ["double", "second", "pay"], id="functions"
+    ),
+    pytest.param(tasks.async_decorated.bind(), {}, 8, 1, ["adouble"], id="coroutine functions"),
+    pytest.param(
+        tasks.pay.bind("x"), {"charge": 1, "after": 1}, "x", 3, ["charge"],
+        id="an atomic step takes effect once",
+    ),
+])  # fmt: skip
 @pytest.mark.promise("atomic-step", case="an atomic step takes effect once")
 def test_what_a_step_may_be(call: Any, failures: Any, result: Any, attempts: int, done: list[str]) -> None:
     fail(**failures)

@@ -60,25 +60,22 @@ def heard() -> Iterator[list[tuple[Any, Any]]]:
         yield news
 
 
-@pytest.mark.parametrize(
-    ("call", "changes", "expected"),
-    [
-        pytest.param(tasks.add.bind(1, 2), {}, [STARTED, DONE], id="sync"),
-        pytest.param(tasks.aid_everywhere.bind(), {}, [STARTED, DONE], id="async"),
-        pytest.param(tasks.effect.bind("a"), {}, [STARTED, DONE], id="atomic"),
-        pytest.param(tasks.raise_odd.bind("nul"), {}, [STARTED, ("FAILED", "ValueError")], id="sync fails"),
-        pytest.param(tasks.afail.bind("oops"), {}, [STARTED, ("FAILED", "ValueError")], id="async fails"),
-        pytest.param(
-            tasks.fail_once.bind(), {}, [STARTED, ("FAILED", "ValueError"), STARTED, DONE], id="each attempt"
-        ),
-        pytest.param(tasks.bad_result.bind("set"), {}, [STARTED, ("FAILED", "InvalidJSON")], id="bad result"),
-        pytest.param(
-            tasks.effect.bind("a", then="bad result"), {}, [STARTED, ("FAILED", "InvalidJSON")],
-            id="rolled back",
-        ),
-        pytest.param(tasks.add.bind(1), {"args": []}, [STARTED, ("FAILED", "TypeError")], id="bad call"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "changes", "expected"), [
+    pytest.param(tasks.add.bind(1, 2), {}, [STARTED, DONE], id="sync"),
+    pytest.param(tasks.aid_everywhere.bind(), {}, [STARTED, DONE], id="async"),
+    pytest.param(tasks.effect.bind("a"), {}, [STARTED, DONE], id="atomic"),
+    pytest.param(tasks.raise_odd.bind("nul"), {}, [STARTED, ("FAILED", "ValueError")], id="sync fails"),
+    pytest.param(tasks.afail.bind("oops"), {}, [STARTED, ("FAILED", "ValueError")], id="async fails"),
+    pytest.param(
+        tasks.fail_once.bind(), {}, [STARTED, ("FAILED", "ValueError"), STARTED, DONE], id="each attempt"
+    ),
+    pytest.param(tasks.bad_result.bind("set"), {}, [STARTED, ("FAILED", "InvalidJSON")], id="bad result"),
+    pytest.param(
+        tasks.effect.bind("a", then="bad result"), {}, [STARTED, ("FAILED", "InvalidJSON")],
+        id="rolled back",
+    ),
+    pytest.param(tasks.add.bind(1), {"args": []}, [STARTED, ("FAILED", "TypeError")], id="bad call"),
+])  # fmt: skip
 def test_receivers_get_the_result_and_the_exception_that_counts(
     call: Any, changes: Any, expected: list[tuple[str, str]], heard: list[tuple[Any, Any]]
 ) -> None:

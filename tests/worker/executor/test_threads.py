@@ -327,23 +327,20 @@ def new_runner(*paths: str, isolate: Any = None) -> Runner:
     return runner
 
 
-@pytest.mark.parametrize(
-    ("known", "given", "ready", "others"),
-    [
-        pytest.param([], rows(1, 2), [], [1, 2], id="the task must be found first"),
-        pytest.param(
-            [ASYNC, SYNC], [*rows(1), *rows(2, path=SYNC), *rows(3)], [1, 3], [2], id="coroutine functions"
-        ),
-        pytest.param(
-            [ASYNC], [*rows(1, path="tests.app.worker_tasks.anote"), *rows(2)], [], [1, 2],
-            id="no job overtakes one whose task must be found first",
-        ),
-        pytest.param(
-            [ASYNC], [*rows(1, expired=True), *rows(2, crash_count=1), *rows(3)], [3], [1, 2],
-            id="a thread decides about expired and crashed jobs",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("known", "given", "ready", "others"), [
+    pytest.param([], rows(1, 2), [], [1, 2], id="the task must be found first"),
+    pytest.param(
+        [ASYNC, SYNC], [*rows(1), *rows(2, path=SYNC), *rows(3)], [1, 3], [2], id="coroutine functions"
+    ),
+    pytest.param(
+        [ASYNC], [*rows(1, path="tests.app.worker_tasks.anote"), *rows(2)], [], [1, 2],
+        id="no job overtakes one whose task must be found first",
+    ),
+    pytest.param(
+        [ASYNC], [*rows(1, expired=True), *rows(2, crash_count=1), *rows(3)], [3], [1, 2],
+        id="a thread decides about expired and crashed jobs",
+    ),
+])  # fmt: skip
 def test_which_jobs_need_no_thread(
     known: list[str], given: list[Claimed], ready: list[int], others: list[int]
 ) -> None:

@@ -1,3 +1,1 @@
 """Tests of what a worker claims, what it reports, and how it sleeps."""
-
-from __future__ import annotations

@@ -113,15 +113,12 @@ def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> Non
 
 
 @pytest.mark.usefixtures("undeclared")
-@pytest.mark.parametrize(
-    ("part", "answered"),
-    [
-        pytest.param("picked", True, id="claims go back"),
-        pytest.param("_pgqueue_finish", True, id="reports do no harm"),
-        pytest.param("_pgqueue_finish", False, id="a deadlock is tried again"),
-        pytest.param("_pgqueue_fill_policy", False, id="jobs without a policy run later"),
-    ],
-)
+@pytest.mark.parametrize(("part", "answered"), [
+    pytest.param("picked", True, id="claims go back"),
+    pytest.param("_pgqueue_finish", True, id="reports do no harm"),
+    pytest.param("_pgqueue_finish", False, id="a deadlock is tried again"),
+    pytest.param("_pgqueue_fill_policy", False, id="jobs without a policy run later"),
+])  # fmt: skip
 def test_a_statement_whose_answer_is_lost_or_that_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str, answered: bool
 ) -> None:

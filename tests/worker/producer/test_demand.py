@@ -30,21 +30,18 @@ def slots_that_learned(slots: int, seconds: float | None) -> Slots:
     return found
 
 
-@pytest.mark.parametrize(
-    ("slots", "seconds", "target", "wanted"),
-    [
-        pytest.param(4, None, 4, {0: 4}, id="before anything is known, only the slots are filled"),
-        pytest.param(4, 10, 4, {0: 4, 3: 1, 4: 0}, id="slow jobs are never taken ahead"),
-        pytest.param(4, QUICK, MOST, {0: BATCH}, id="quick jobs come in large batches"),
-        pytest.param(1, 0, MOST, {}, id="no time"),
-        pytest.param(2, 0.00999, 22, {}, id="what is ahead takes a tenth of a second"),
-        pytest.param(
-            2, 0.000999, 202, {1: 201, 90: 112, 110: 0, 202: 0, 400: 0}, id="it waits until half is gone"
-        ),
-        pytest.param(200, 0.01, MOST, {600: 400, 601: 0}, id="jobs that run do not count as held ahead"),
-        pytest.param(5_000, 1e-6, 5_000, {0: 5_000}, id="more slots than the most are filled all the same"),
-    ],
-)
+@pytest.mark.parametrize(("slots", "seconds", "target", "wanted"), [
+    pytest.param(4, None, 4, {0: 4}, id="before anything is known, only the slots are filled"),
+    pytest.param(4, 10, 4, {0: 4, 3: 1, 4: 0}, id="slow jobs are never taken ahead"),
+    pytest.param(4, QUICK, MOST, {0: BATCH}, id="quick jobs come in large batches"),
+    pytest.param(1, 0, MOST, {}, id="no time"),
+    pytest.param(2, 0.00999, 22, {}, id="what is ahead takes a tenth of a second"),
+    pytest.param(
+        2, 0.000999, 202, {1: 201, 90: 112, 110: 0, 202: 0, 400: 0}, id="it waits until half is gone"
+    ),
+    pytest.param(200, 0.01, MOST, {600: 400, 601: 0}, id="jobs that run do not count as held ahead"),
+    pytest.param(5_000, 1e-6, 5_000, {0: 5_000}, id="more slots than the most are filled all the same"),
+])  # fmt: skip
 def test_how_many_jobs_are_wanted(
     slots: int, seconds: float | None, target: int, wanted: dict[int, int]
 ) -> None:
@@ -52,22 +49,19 @@ def test_how_many_jobs_are_wanted(
     assert (found.target, {held: found.wanted(held) for held in wanted}) == (target, wanted)
 
 
-@pytest.mark.parametrize(
-    ("rows", "target"),
-    [
-        # The other fields of the row take some characters.
-        pytest.param([claimed(args=LARGE)] * 4, 19, id="large args"),
-        pytest.param([claimed(kwargs=LARGE)] * 4, 19, id="large kwargs"),
-        pytest.param([claimed(metadata=LARGE)] * 4, 19, id="large metadata"),
-        pytest.param([claimed(errors=LARGE)] * 4, 19, id="large errors"),
-        pytest.param([claimed(args="x" * demand.HELD_CHARACTERS)], 4, id="each slot gets one"),
-        pytest.param(
-            [claimed()] * 499 + [claimed(args="x" * 1_000_000)],
-            MOST,
-            id="the size of all counts, not the largest",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rows", "target"), [
+    # The other fields of the row take some characters.
+    pytest.param([claimed(args=LARGE)] * 4, 19, id="large args"),
+    pytest.param([claimed(kwargs=LARGE)] * 4, 19, id="large kwargs"),
+    pytest.param([claimed(metadata=LARGE)] * 4, 19, id="large metadata"),
+    pytest.param([claimed(errors=LARGE)] * 4, 19, id="large errors"),
+    pytest.param([claimed(args="x" * demand.HELD_CHARACTERS)], 4, id="each slot gets one"),
+    pytest.param(
+        [claimed()] * 499 + [claimed(args="x" * 1_000_000)],
+        MOST,
+        id="the size of all counts, not the largest",
+    ),
+])  # fmt: skip
 def test_of_large_jobs_only_as_many_are_held_as_memory_allows(rows: list[Claimed], target: int) -> None:
     slots = slots_that_learned(4, QUICK)
     slots.weigh(rows)

@@ -104,15 +104,11 @@ def test_all_jobs_run_once_whatever_their_outcome_and_policy(
     assert overlapped[:5] == [40] * 5
 
 
-@pytest.mark.parametrize(
-    ("happens", "expected"),
-    [
-        # Race: the new session gives back all jobs that the worker does not hold.
-        (lambda producer: producer._connection.live.close(), {("done", 1)}),
-        (lambda producer: producer.stop(0.0), {("done", 1), ("pending", 0)}),  # the first claim is not kept
-    ],
-    ids=["a lost connection does not lose it", "an end without a grace period requeues its jobs"],
-)
+@pytest.mark.parametrize(("happens", "expected"), [
+    # Race: the new session gives back all jobs that the worker does not hold.
+    (lambda producer: producer._connection.live.close(), {("done", 1)}),
+    (lambda producer: producer.stop(0.0), {("done", 1), ("pending", 0)}),  # the first claim is not kept
+], ids=["a lost connection does not lose it", "an end without a grace period requeues its jobs"])  # fmt: skip
 def test_something_happens_when_the_first_answer_is_kept(
     monkeypatch: pytest.MonkeyPatch, producer: Producer, happens: Any, expected: set[Any]
 ) -> None:
@@ -213,15 +209,11 @@ AS_BEFORE = """
 COLUMN = "ALTER TABLE pgqueue_job ALTER COLUMN {} TYPE {}"
 
 
-@pytest.mark.parametrize(
-    ("change", "back", "reconnects"),
-    [
-        (COLUMN.format("task_path", "text"), COLUMN.format("task_path", "varchar(255)"), True),
-        (COLUMN.format("waiting_reason", "text"), COLUMN.format("waiting_reason", "varchar(500)"), False),
-        (ANOTHER_TYPE, AS_BEFORE, True),
-    ],
-    ids=["of claims", "of the history only", "of reports"],
-)
+@pytest.mark.parametrize(("change", "back", "reconnects"), [
+    (COLUMN.format("task_path", "text"), COLUMN.format("task_path", "varchar(255)"), True),
+    (COLUMN.format("waiting_reason", "text"), COLUMN.format("waiting_reason", "varchar(500)"), False),
+    (ANOTHER_TYPE, AS_BEFORE, True),
+], ids=["of claims", "of the history only", "of reports"])  # fmt: skip
 def test_the_type_of_an_answer_changes_under_a_running_worker(
     owner: Connection, caplog: pytest.LogCaptureFixture, change: str, back: str, reconnects: bool
 ) -> None:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 from syrupy.assertion import SnapshotAssertion
 
@@ -27,6 +26,7 @@ from django_pgqueue.worker.producer.reporter import Reporter, UnknownTasks, log_
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
 from tests.support.factories import claimed
+from tests.support.jobs import sql
 from tests.support.workers import fresh, run_due, until, working
 
 LOGGER = "django_pgqueue.job"
@@ -269,9 +269,8 @@ def test_a_worker_tells_of_unknown_tasks_and_their_jobs_are_details(
     caplog: pytest.LogCaptureFixture, wording: SnapshotAssertion
 ) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    with connection.cursor() as cursor:
-        for path, count in (("tests.app.worker_tasks.nothing", 3), ("tests.app.no\x1b[2J\u202esuch.task", 1)):
-            cursor.execute("SELECT pgqueue_enqueue(%s) FROM generate_series(1, %s)", [path, count])
+    for path, count in (("tests.app.worker_tasks.nothing", 3), ("tests.app.no\x1b[2J\u202esuch.task", 1)):
+        sql("SELECT pgqueue_enqueue(%s) FROM generate_series(1, %s)", path, count)
     run_due(threads=1)
     assert shown(caplog) == wording
     assert all(record.getMessage().isprintable() for record in lines(caplog)), "a path from SQL is data"

@@ -42,15 +42,10 @@ EVERYTHING: dict[str, Any] = {"everything": True}
 
 
 @committed
-@pytest.mark.parametrize(
-    ("target", "options"),
-    [
-        ({"queue": "mail"}, {}),
-        (EVERYTHING, {}),
-        (EVERYTHING, {"queues": ("mail", "default")}),
-        (EVERYTHING, {"queues": ("mail",)}),
-    ],
-)
+@pytest.mark.parametrize(("target", "options"), [
+    ({"queue": "mail"}, {}), (EVERYTHING, {}), (EVERYTHING, {"queues": ("mail", "default")}),
+    (EVERYTHING, {"queues": ("mail",)}),
+])  # fmt: skip
 @pytest.mark.promise("pause-queue")
 def test_what_is_paused_is_left_out_and_no_row_is_touched(
     target: dict[str, Any], options: dict[str, Any]
@@ -353,15 +348,12 @@ def test_what_is_learned_replaces_what_was_known() -> None:
     assert pauses.next_end == float("inf")
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({}, "paused"),
-        ({"author": "ann"}, "paused by ann"),
-        ({"reason": "down"}, "paused: down"),
-        ({"author": "a" * 150, "reason": "r" * 400}, f"paused by {'a' * 150}: {'r' * 338}"),
-    ],
-)
+@pytest.mark.parametrize(("more", "words"), [
+    ({}, "paused"),
+    ({"author": "ann"}, "paused by ann"),
+    ({"reason": "down"}, "paused: down"),
+    ({"author": "a" * 150, "reason": "r" * 400}, f"paused by {'a' * 150}: {'r' * 338}"),
+])  # fmt: skip
 def test_the_words_for_a_job_fit_its_column(more: dict[str, str], words: str) -> None:
     pauses = Orders()
     pauses.learn([row("task", "a.b", None, **more)], 0.0)

@@ -58,33 +58,30 @@ def marks(of: Places) -> dict[tuple[str, int], tuple[datetime, int]]:
 FIRST = [first()]
 
 
-@pytest.mark.parametrize(
-    ("steps", "mark"),
-    [
-        pytest.param([], (10, 4), id="just below the first job"),
-        *(
-            pytest.param([[first(due=due)]], (0.5, 0), id=f"never later than half a second ago: {due}")
-            for due in (0.4, 0, -1, -86400)
-        ),
+@pytest.mark.parametrize(("steps", "mark"), [
+    pytest.param([], (10, 4), id="just below the first job"),
+    *(
+        pytest.param([[first(due=due)]], (0.5, 0), id=f"never later than half a second ago: {due}")
+        for due in (0.4, 0, -1, -86400)
+    ),
+    pytest.param(
+        [FIRST, [row(5, 10), row(6, 9), row(7, 3)]], (3, 7), id="a claim moves it to its last job"
+    ),
+    pytest.param([FIRST, [row(5, 10), row(6, 10)]], (10, 6), id="jobs of one time differ by their id"),
+    *(
         pytest.param(
-            [FIRST, [row(5, 10), row(6, 9), row(7, 3)]], (3, 7), id="a claim moves it to its last job"
-        ),
-        pytest.param([FIRST, [row(5, 10), row(6, 10)]], (10, 6), id="jobs of one time differ by their id"),
-        *(
-            pytest.param(
-                [FIRST, [row(7, due)]], (0.5, 0), id=f"a claim moves it up to half a second ago: {due}"
-            )
-            for due in (0.4, 0)
-        ),
-        pytest.param(
-            [FIRST, [row(7, 3)], [row(6, 9)], [row(8, 0, clock=ago(60))]],
-            (3, 7),
-            id="a claim never lowers it",
-        ),
-        pytest.param([FIRST, [first(due=5)]], (10, 4), id="a first job above does not raise it"),
-        pytest.param([FIRST, [first(due=60, pk=9)]], (60, 8), id="a first job below lowers it"),
-    ],
-)
+            [FIRST, [row(7, due)]], (0.5, 0), id=f"a claim moves it up to half a second ago: {due}"
+        )
+        for due in (0.4, 0)
+    ),
+    pytest.param(
+        [FIRST, [row(7, 3)], [row(6, 9)], [row(8, 0, clock=ago(60))]],
+        (3, 7),
+        id="a claim never lowers it",
+    ),
+    pytest.param([FIRST, [first(due=5)]], (10, 4), id="a first job above does not raise it"),
+    pytest.param([FIRST, [first(due=60, pk=9)]], (60, 8), id="a first job below lowers it"),
+])  # fmt: skip
 def test_the_mark_of_a_range(steps: list[list[Any]], mark: tuple[float, int]) -> None:
     known = places()
     assert known.keys() == []
@@ -179,16 +176,10 @@ def test_priorities_come_before_weights() -> None:
     assert orders(Turns({"a": 9}), [("a", 0), ("b", 1)], 3) == [[("b", 1), ("a", 0)]] * 3
 
 
-@pytest.mark.parametrize(
-    ("low", "waits", "first_ones"),
-    [
-        (-2, {"low": 119, "default": 1}, {"default"}),
-        (-2, {"low": 180}, {"low"}),
-        (-2, {"low": 180, "default": 120}, {"default"}),
-        (-1, {"low": 60}, {"low", "default"}),
-    ],
-    ids=["too short", "long enough", "both have waited", "of one level, they take turns"],
-)
+@pytest.mark.parametrize(("low", "waits", "first_ones"), [
+    (-2, {"low": 119, "default": 1}, {"default"}), (-2, {"low": 180}, {"low"}),
+    (-2, {"low": 180, "default": 120}, {"default"}), (-1, {"low": 60}, {"low", "default"}),
+], ids=["too short", "long enough", "both have waited", "of one level, they take turns"])  # fmt: skip
 def test_what_has_waited_counts_as_a_higher_priority(
     low: int, waits: dict[str, float], first_ones: set[str]
 ) -> None:

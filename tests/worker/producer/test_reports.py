@@ -179,15 +179,11 @@ def add_twin(holder: Connection, job: Job) -> None:
     add(holder, options='{"unique_key": "k"}', run_after="2060-01-01 UTC")
 
 
-@pytest.mark.parametrize(
-    ("task", "block", "end", "status", "reason"),
-    [
-        (tasks.hold, lock, "rollback", "done", ""),
-        (hold_and_snooze, add_twin, "rollback", "pending", ""),
-        (hold_and_snooze, add_twin, "commit", "cancelled", "with the same unique key waits in its place"),
-    ],
-    ids=["locked", "twin rolled back", "twin committed"],
-)
+@pytest.mark.parametrize(("task", "block", "end", "status", "reason"), [
+    (tasks.hold, lock, "rollback", "done", ""),
+    (hold_and_snooze, add_twin, "rollback", "pending", ""),
+    (hold_and_snooze, add_twin, "commit", "cancelled", "with the same unique key waits in its place"),
+], ids=["locked", "twin rolled back", "twin committed"])  # fmt: skip
 def test_a_job_that_another_session_holds_up_holds_up_no_other_one(
     holder: Connection,
     caplog: pytest.LogCaptureFixture,
