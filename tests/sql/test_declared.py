@@ -18,6 +18,7 @@ from django_pgqueue.checks.payloads import check_declared_tasks
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.models.queue import UniqueWindow
+from tests.support.jobs import sql
 
 pytestmark = pytest.mark.django_db
 
@@ -67,9 +68,7 @@ def declared() -> None:
 
 def by_sql(name: str, more: str = "", **options: Any) -> Job:
     given = f", options => '{json.dumps(options)}'" if options else ""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pgqueue_enqueue('{PATH}.{name}'{more}{given})")
-        return Job.objects.get(pk=cursor.fetchone()[0])
+    return Job.objects.get(pk=sql(f"SELECT pgqueue_enqueue('{PATH}.{name}'{more}{given})"))
 
 
 def refusal(name: str, **options: Any) -> Any:
@@ -138,14 +137,10 @@ def test_a_task_that_is_not_in_the_table_has_its_path_as_limit() -> None:
     assert (job.metadata, job.max_attempts, job.on_lost) == ({}, None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "missing"),
-    [
-        ("keyed", {"group_key": "a"}, "limit_key"),
-        ("keyed", {"limit_key": "a"}, "group_key"),
-        ("numbered", {}, "unique_key"),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "missing"), [
+    ("keyed", {"group_key": "a"}, "limit_key"), ("keyed", {"limit_key": "a"}, "group_key"),
+    ("numbered", {}, "unique_key"),
+])  # fmt: skip
 def test_a_key_that_only_the_code_can_compute_must_be_given(
     name: str, given: dict[str, str], missing: str
 ) -> None:
@@ -214,14 +209,6 @@ def test_new_options_count_from_the_next_start(monkeypatch: pytest.MonkeyPatch) 
     assert by_sql("send_receipt").queue_name == "bulk"
 
 
-def test_one_row_is_read_by_its_primary_key() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute("EXPLAIN SELECT task.* FROM pgqueue_task AS task WHERE task.task_path = 'a.b'")
-        assert "pgqueue_task_pkey" in cursor.fetchone()[0]
-
-
 def test_python_does_not_read_the_table() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE pgqueue_task RENAME TO pgqueue_away")
+    sql("ALTER TABLE pgqueue_task RENAME TO pgqueue_away")
     assert enqueue(send_receipt, 1).queue_name == "mail"

@@ -25,7 +25,20 @@ from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from example_project import embedded_programs
 from tests.app.tasks import noop
 from tests.support.databases import alias, fresh_database, in_schema, migrate, operations, roles, sql_files
-from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
+from tests.support.jobs import (
+    add,
+    cancel,
+    claim,
+    fetch,
+    finish,
+    live,
+    over,
+    retry,
+    rotate,
+    sql,
+    statuses,
+    value,
+)
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,9 +61,7 @@ def database(transactional_db: None) -> Iterator[str]:
 
 
 def names(using: str, query: str = EVERYTHING) -> list[str]:
-    with connections[using].cursor() as cursor:
-        cursor.execute(query)
-        return [row[0] for row in cursor.fetchall()]
+    return [name for (name,) in fetch(query, using=using)]
 
 
 def test_the_models_need_no_new_migration() -> None:
@@ -82,20 +93,18 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
         migrate(fresh)
         assert names(fresh) == first
-        with connections[fresh].cursor() as cursor:
-            cursor.execute("SELECT pgqueue_enqueue('a.b')")
-            assert cursor.fetchone() == (1,)
+        assert sql("SELECT pgqueue_enqueue('a.b')", using=fresh) == 1
 
 
 def test_migrations_leave_the_search_path_as_it_was(database: str) -> None:
-    with alias("fresh", NAME=database) as fresh, connections[fresh].cursor() as cursor:
-        cursor.execute("CREATE SCHEMA one")
-        cursor.execute("SET search_path TO one, public")
+    with alias("fresh", NAME=database) as fresh:
+        sql("CREATE SCHEMA one", using=fresh)
+        sql("SET search_path TO one, public", using=fresh)
         call_command("migrate", "django_pgqueue", database=fresh, verbosity=0)
-        cursor.execute("SELECT current_setting('search_path'), 'pgqueue_job'::regclass::text")
-        assert cursor.fetchone() == ("one, public", "pgqueue_job")
-        cursor.execute("SELECT proconfig FROM pg_proc WHERE proname = '_pgqueue_rotate'")
-        assert "search_path=one, pg_temp" in cursor.fetchone()[0]
+        assert fetch("SHOW search_path", using=fresh) == [("one, public",)]
+        assert sql("SELECT 'pgqueue_job'::regclass::text", using=fresh) == "pgqueue_job"
+        settings = sql("SELECT proconfig FROM pg_proc WHERE proname = '_pgqueue_rotate'", using=fresh)
+        assert "search_path=one, pg_temp" in settings
 
 
 def test_migrations_do_nothing_on_sqlite(tmp_path: Path) -> None:
@@ -154,15 +163,15 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         alias("made", NAME=database, OPTIONS=in_schema("jobs", owner)) as made,
         alias("used", NAME=database, OPTIONS=in_schema("jobs", worker)) as used,
     ):
-        with connections[fresh].cursor() as cursor:
-            cursor.execute(f'CREATE SCHEMA jobs AUTHORIZATION "{owner}"')
+        sql(f'CREATE SCHEMA jobs AUTHORIZATION "{owner}"', using=fresh)
         migrate(made)
         public = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
         assert names(fresh, public) == []
-        with connections[made].cursor() as cursor:
-            cursor.execute(f'GRANT USAGE ON SCHEMA jobs TO "{worker}"')
-            cursor.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA jobs TO "{worker}"')
-            cursor.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA jobs TO "{worker}"')
+        for right in (
+            "USAGE ON SCHEMA", "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA",
+            "USAGE ON ALL SEQUENCES IN SCHEMA",
+        ):  # fmt: skip
+            sql(f'GRANT {right} jobs TO "{worker}"', using=made)
         for using, role in ((made, owner), (used, worker)):
             connection = connect(using, autocommit=True)
             connection.execute(f'SET ROLE "{role}"')
@@ -220,21 +229,14 @@ def test_a_dump_that_psql_restores(connect: Connect, schema: str) -> None:
         "PGHOST": given["HOST"], "PGPORT": str(given["PORT"] or 5432), "PGUSER": given["USER"],
         "PGPASSWORD": given["PASSWORD"],
     }  # fmt: skip
-    with (
-        fresh_database() as database,
-        alias("fresh", NAME=database, OPTIONS=in_schema(schema)) as fresh,
-    ):
-        with connections[fresh].cursor() as cursor:
-            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    with fresh_database() as database, alias("fresh", NAME=database, OPTIONS=in_schema(schema)) as fresh:
+        sql(f"CREATE SCHEMA IF NOT EXISTS {schema}", using=fresh)
         migrate(fresh)
         job = value(connect(fresh, autocommit=True), "SELECT pgqueue_enqueue('a.b')")
         dump = subprocess.run(
             [client_program("pg_dump"), "--no-owner", database], env=server, check=True, capture_output=True
         ).stdout
-    with (
-        fresh_database() as restored,
-        alias("restored", NAME=restored, OPTIONS=in_schema(schema)) as after,
-    ):
+    with fresh_database() as restored, alias("restored", NAME=restored, OPTIONS=in_schema(schema)) as after:
         subprocess.run(
             [client_program("psql"), "-q", "-v", "ON_ERROR_STOP=1", restored],
             env=server, check=True, input=dump, stdout=subprocess.DEVNULL,
@@ -254,9 +256,7 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         alias("one", NAME=database, OPTIONS=in_schema("one")) as first,
         alias("two", NAME=database, OPTIONS=in_schema("two")) as second,
     ):
-        with connections[fresh].cursor() as cursor:
-            cursor.execute("CREATE SCHEMA one")
-            cursor.execute("CREATE SCHEMA two")
+        sql("CREATE SCHEMA one; CREATE SCHEMA two", using=fresh)
         migrate(first)
         migrate(second)
         one, two, other = connect(first), connect(second, autocommit=True), connect(second, autocommit=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any
 
 import pytest
 from django.apps import apps
@@ -17,45 +16,30 @@ from django_pgqueue.models.job import Status
 from tests.app.models import Job as UsersJob
 from tests.app.tasks import noop
 from tests.support.databases import definition
+from tests.support.jobs import fetch, sql
 
 LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)), "pgqueue_job_kept"]
 FIELDS = [field for field in Job._meta.concrete_fields if not field.generated]
 COLUMNS = {field.column for field in FIELDS}
 
 
-def rows(query: str, *parameters: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters or None)
-        return list(cursor.fetchall())
-
-
 @pytest.mark.django_db
-def test_the_table_of_statuses_says_what_the_enumeration_says() -> None:
+def test_the_table_of_statuses_and_its_functions_say_what_the_enumeration_says() -> None:
     table = {row.status: (row.is_claimable, row.is_terminal) for row in QueueStatus.objects.all()}
     assert table == {status.value: (status.is_claimable, status.is_terminal) for status in Job.Status}
     assert Job.Status is Status
     assert dict(Job.Status.choices).keys() == table.keys()
-
-
-@pytest.mark.django_db
-def test_the_functions_about_statuses_say_what_the_enumeration_says() -> None:
     both = "SELECT pgqueue_status_is_claimable(%s), pgqueue_status_is_terminal(status => %s)"
-    for status in Job.Status:
-        assert rows(both, status.value, status.value) == [(status.is_claimable, status.is_terminal)]
-    for unknown in ("", "Done", "no such status"):
-        assert rows(both, unknown, unknown) == [(None, None)]
-    assert rows("SELECT pgqueue_status_is_claimable(NULL), pgqueue_status_is_terminal(NULL)") == [
-        (None, None)
-    ]
-    assert (
-        rows("SELECT provolatile::text FROM pg_proc WHERE proname LIKE 'pgqueue_status_is_%'") == [("s",)] * 2
-    )
+    for status in (*table, "", "Done", "no such status", None):
+        assert fetch(both, status, status) == [table.get(str(status), (None, None))]
+    volatile = "SELECT provolatile::text FROM pg_proc WHERE proname LIKE 'pgqueue_status_is_%'"
+    assert fetch(volatile) == [("s",)] * 2
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("table", ["pgqueue_job", *LEAVES])
 def test_the_model_has_the_columns_of_the_table(table: str) -> None:
-    found = rows(
+    found = fetch(
         "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute"
         " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''", table,
     )  # fmt: skip
@@ -76,13 +60,9 @@ def test_what_the_model_gives_by_default_is_what_the_table_gives(model: type[Job
     # Inserted by Django without a value for any column with a default, and by plain SQL.
     ours = Job.objects.create(task_path="a.b")
     ours.refresh_from_db()
-    ((plain,),) = rows("INSERT INTO pgqueue_job (task_path) VALUES ('a.b') RETURNING id")
-    theirs = Job.objects.get(pk=plain)
-    differing = {
-        field.name
-        for field in Job._meta.concrete_fields
-        if getattr(ours, field.name) != getattr(theirs, field.name)
-    }
+    theirs = Job.objects.get(pk=sql("INSERT INTO pgqueue_job (task_path) VALUES ('a.b') RETURNING id"))
+    names = [field.name for field in Job._meta.concrete_fields]
+    differing = {name for name in names if getattr(ours, name) != getattr(theirs, name)}
     assert differing == {"id", "run_after", "enqueued_at"}
     assert model._meta.get_field("shelf").db_default is not None
 
@@ -121,13 +101,11 @@ def test_every_column_is_named_by_each_function_that_moves_a_job(name: str) -> N
 
 @pytest.mark.django_db
 def test_every_index_and_constraint_of_ours_has_our_name() -> None:
-    names = {
-        name
-        for (name,) in rows(
-            "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid"
-            " WHERE relname LIKE 'pgqueue%'"
-        )
-    }
+    found = fetch(
+        "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid"
+        " WHERE relname LIKE 'pgqueue%'"
+    )
+    names = {name for (name,) in found}
     assert len(names) > 20
     assert {name for name in names if not str(name).startswith("pgqueue_")} == set()
     assert {"pgqueue_job_claim", "pgqueue_job_running", "pgqueue_job_kept_sweep"} <= names
@@ -137,53 +115,48 @@ def test_every_index_and_constraint_of_ours_has_our_name() -> None:
 @pytest.mark.django_db
 def test_the_partial_indexes_name_their_statuses() -> None:
     definitions = dict(
-        rows("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pgqueue_job_live'")
+        fetch("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pgqueue_job_live'")
     )
-    assert "'pending'" in str(definitions["pgqueue_job_claim"])
-    assert "'retry'" in str(definitions["pgqueue_job_claim"])
-    assert "queue_name, is_grouped, priority DESC, run_after, id" in str(definitions["pgqueue_job_claim"])
-    assert "WHERE ((status)::text = 'running'::text)" in str(definitions["pgqueue_job_running"])
+    for part in ("'pending'", "'retry'", "queue_name, is_grouped, priority DESC, run_after, id"):
+        assert part in definitions["pgqueue_job_claim"]
+    assert "WHERE ((status)::text = 'running'::text)" in definitions["pgqueue_job_running"]
 
 
 @pytest.mark.django_db
-def test_the_leaves_are_ten_and_the_live_one_is_set_up_for_churn() -> None:
-    found = rows("SELECT relid::regclass::text FROM pg_partition_tree('pgqueue_job') WHERE isleaf")
+def test_the_leaves_are_ten_and_what_changes_often_is_set_up_for_churn() -> None:
+    found = fetch("SELECT relid::regclass::text FROM pg_partition_tree('pgqueue_job') WHERE isleaf")
     assert sorted(str(name) for (name,) in found) == sorted(LEAVES)
-    ((options,),) = rows("SELECT reloptions FROM pg_class WHERE oid = 'pgqueue_job_live'::regclass")
-    assert isinstance(options, list)
-    settings = dict(option.split("=") for option in options)
-    assert settings["fillfactor"] == "70"
-    assert settings["autovacuum_vacuum_scale_factor"] == "0"
+    query = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
+    for table, fill in (("pgqueue_progress", "50"), ("pgqueue_job_live", "70")):
+        settings = dict(option.split("=") for option in sql(query, table))
+        assert (settings["fillfactor"], settings["autovacuum_vacuum_scale_factor"]) == (fill, "0")
     assert int(settings["autovacuum_vacuum_threshold"]) <= 10_000
     assert settings["autovacuum_vacuum_cost_delay"] == "0"
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("columns", "values"),
-    [
-        ("shelf, status", "0, 'done'"),
-        ("shelf, status, finished_at", "1, 'pending', now()"),
-        ("shelf, status", "1, 'done'"),
-        ("shelf, status", "9, 'failed'"),
-        ("shelf, status, finished_at", "9, 'running', now()"),
-        ("shelf, status, finished_at", "10, 'done', now()"),
-        ("priority", "101"),
-        ("priority", "-101"),
-        ("run_after", "'infinity'"),
-        ("run_after", "'-infinity'"),
-        ("run_after", "'10000-01-01 UTC'"),
-        ("queue_name", "''"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "values"), [
+    ("shelf, status", "0, 'done'"),
+    ("shelf, status, finished_at", "1, 'pending', now()"),
+    ("shelf, status", "1, 'done'"),
+    ("shelf, status", "9, 'failed'"),
+    ("shelf, status, finished_at", "9, 'running', now()"),
+    ("shelf, status, finished_at", "10, 'done', now()"),
+    ("priority", "101"),
+    ("priority", "-101"),
+    ("run_after", "'infinity'"),
+    ("run_after", "'-infinity'"),
+    ("run_after", "'10000-01-01 UTC'"),
+    ("queue_name", "''"),
+])  # fmt: skip
 def test_rows_that_no_leaf_should_hold_are_refused(columns: str, values: str) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
-        rows(f"INSERT INTO pgqueue_job (task_path, {columns}) VALUES ('a.b', {values})")
+        fetch(f"INSERT INTO pgqueue_job (task_path, {columns}) VALUES ('a.b', {values})")
 
 
 @pytest.mark.django_db
 def test_nothing_has_a_foreign_key_to_jobs_or_statuses() -> None:
-    assert rows(
+    assert fetch(
         "SELECT conname FROM pg_constraint WHERE contype = 'f'"
         " AND confrelid::regclass::text LIKE 'pgqueue%' AND conrelid <> 'pgqueue_schedule_run'::regclass"
     ) == []  # fmt: skip
@@ -225,7 +198,7 @@ def test_the_live_leaf_is_no_model_of_the_project() -> None:
 def test_database_tools_show_what_each_function_and_table_is_for() -> None:
     """And the names and comments of those that may change say so."""
     described: dict[str, str | None] = dict(
-        rows(
+        fetch(
             "SELECT proname::text, obj_description(oid, 'pg_proc') FROM pg_proc WHERE proname ~ '^_?pgqueue_'"
             " UNION ALL SELECT relname, obj_description(oid, 'pg_class') FROM pg_class"
             " WHERE relname LIKE 'pgqueue%' AND relkind IN ('r', 'p') AND NOT relispartition"
@@ -241,16 +214,19 @@ def test_database_tools_show_what_each_function_and_table_is_for() -> None:
     assert (described["pgqueue_cancel"] or "").startswith("Cancel jobs: ")
 
 
+REPORT = "_pgqueue_append(errors, result, 20), _pgqueue_fingerprint(task_path, result) FROM pgqueue_job_live"
+ENQUEUE = (
+    "_pgqueue_problem(path, '[]', '{}', '{}', queue, number, due, due, number, number, queue, number)"
+    " FROM (VALUES ('a.b', 'mail', 1, now())) AS given (path, queue, number, due) WHERE number < random()"
+)
+
+
 @pytest.mark.django_db
-def test_what_runs_for_each_job_of_a_report_is_inlined() -> None:
-    plan = "".join(
-        line
-        for (line,) in rows(
-            "EXPLAIN (VERBOSE) SELECT _pgqueue_append(errors, result, 20),"
-            " _pgqueue_fingerprint(task_path, result) FROM pgqueue_job_live"
-        )
-    )
-    assert "jsonb_build_array" in plan
+@pytest.mark.parametrize(("query", "part"), [(REPORT, "jsonb_build_array"), (ENQUEUE, "")])
+def test_what_runs_for_each_job_is_inlined(query: str, part: str) -> None:
+    """A call for each row costs more than the insert."""
+    plan = " ".join(line for (line,) in fetch(f"EXPLAIN VERBOSE SELECT {query}"))
+    assert part in plan
     assert "_pgqueue_" not in plan
 
 
@@ -269,13 +245,8 @@ LEGAL = {
 
 def job_in(status: str) -> int:
     shelf, finished = (0, "NULL") if status in LIVE else (1, "clock_timestamp()")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO pgqueue_job (shelf, status, task_path, finished_at)"
-            f" VALUES (%s, %s, 'a.b', {finished}) RETURNING id", (shelf, status),
-        )  # fmt: skip
-        (job,) = cursor.fetchone()
-    return int(job)
+    query = "INSERT INTO pgqueue_job (shelf, status, task_path, finished_at)"
+    return int(sql(f"{query} VALUES (%s, %s, 'a.b', {finished}) RETURNING id", shelf, status))
 
 
 @pytest.mark.django_db

@@ -27,6 +27,7 @@ from django_pgqueue.postgres.aliases import set_interval_style
 from django_pgqueue.postgres.session import connect
 from tests.app.tasks import noop
 from tests.support import databases
+from tests.support.jobs import fetch
 from tests.support.sessions import open_raw
 
 ROOT = Path(django_pgqueue.__file__).parent
@@ -182,33 +183,25 @@ CHECK = """
 # A literal such as '{}' counts as a text that is cast (42804).
 
 #: Statements with a condition or names that the caller has quoted.
-SAFE = {
-    "_pgqueue_estimate(text)": "EXECUTE",
-    "_pgqueue_sweep_payloads(integer)": "EXECUTE",
-}
+SAFE = {"_pgqueue_estimate(text)": "EXECUTE", "_pgqueue_sweep_payloads(integer)": "EXECUTE"}
 
 
 @pytest.fixture
-def functions(db: None) -> Iterator[list[tuple[str, int, str | None, str | None]]]:
+def functions(db: None) -> list[tuple[str, int, str | None, str | None]]:
     """The functions in PL/pgSQL, each with a table of its trigger."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_available_extensions WHERE name = 'plpgsql_check'")
-        if cursor.fetchone() is None:
-            pytest.skip("this server lacks the extension plpgsql_check")
-        cursor.execute("CREATE EXTENSION plpgsql_check")
-        cursor.execute(FUNCTIONS)
-        yield cursor.fetchall()
+    if not fetch("SELECT name FROM pg_available_extensions WHERE name = 'plpgsql_check'"):
+        pytest.skip("this server lacks the extension plpgsql_check")
+    fetch("CREATE EXTENSION plpgsql_check")
+    return fetch(FUNCTIONS)
 
 
 def test_plpgsql_check_finds_nothing(functions: list[tuple[str, int, str | None, str | None]]) -> None:
     assert len(functions) > 70
     found = {}
-    with connection.cursor() as cursor:
-        for function in functions:
-            cursor.execute(CHECK, function)
-            problems = [text for (text,) in cursor.fetchall()]
-            if function[0] in SAFE:
-                problems = [text for text in problems if SAFE[function[0]] not in text]
-            if problems:
-                found[function[0]] = problems
+    for function in functions:
+        problems = [text for (text,) in fetch(CHECK, *function)]
+        if function[0] in SAFE:
+            problems = [text for text in problems if SAFE[function[0]] not in text]
+        if problems:
+            found[function[0]] = problems
     assert found == {}
