@@ -22,7 +22,7 @@ from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
 from tests.management.test_subcommands import run
 from tests.support.databases import alias, definition, fresh_database, in_schema, migrate, roles
-from tests.support.jobs import value
+from tests.support.jobs import sql, value
 from tests.support.sessions import Connection, open_raw
 from tests.support.wording import lasting, text_of
 
@@ -72,18 +72,15 @@ def test_an_owner_who_is_no_superuser_in_a_schema_of_its_own() -> None:
     with roles("owner") as (owner,), fresh_database() as database, open_raw() as administrator:
         administrator.execute(f'ALTER ROLE "{owner}" CREATEROLE')
         names = ["--enqueuer", f"{owner}_a", "--worker", f'{owner}_b "quoted"']
-        with alias("fresh", NAME=database) as fresh, connections[fresh].cursor() as cursor:
-            cursor.execute(f'CREATE SCHEMA "own jobs" AUTHORIZATION "{owner}"')
+        with alias("fresh", NAME=database) as fresh:
+            sql(f'CREATE SCHEMA "own jobs" AUTHORIZATION "{owner}"', using=fresh)
         with alias("made", NAME=database, OPTIONS=in_schema('"own\\ jobs"', owner)) as made:
             migrate(made)
             command("--apply", *names, "--database", made)
             role = f"{owner}_a"
             with alias("used", NAME=database, OPTIONS=in_schema("public", role)) as used:
-                with connections[used].cursor() as cursor:
-                    cursor.execute("""SELECT "own jobs".pgqueue_enqueue('a.b')""")
-                    job = cursor.fetchone()
-                    cursor.execute('SELECT status FROM "own jobs".pgqueue_result(%s)', job)
-                    assert cursor.fetchone() == ("pending",)
+                job = sql("""SELECT "own jobs".pgqueue_enqueue('a.b')""", using=used)
+                assert sql('SELECT status FROM "own jobs".pgqueue_result(%s)', job, using=used) == "pending"
                 assert Job.objects.using(made).get().context == {"role": role}
             command("--apply", "--drop", *names, "--database", made)
         count = administrator.execute(
@@ -103,15 +100,12 @@ def test_a_role_that_owns_something_else_stays_without_rights(one: Connection) -
         assert not value(owner, "SELECT has_table_privilege(%s, 'pgqueue_job', 'SELECT')", worker)
 
 
-@pytest.mark.parametrize(
-    ("grant", "what"),
-    [
-        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "create objects in the schema public"),
-        ("GRANT SELECT ON pgqueue_job_past_3 TO PUBLIC", "select rows of pgqueue_job_past_3"),
-        ("GRANT SELECT (args) ON pgqueue_job TO PUBLIC", "select rows of pgqueue_job"),
-        ("GRANT DELETE ON pgqueue_pause TO PUBLIC", "delete rows of pgqueue_pause"),
-    ],
-)
+@pytest.mark.parametrize(("grant", "what"), [
+    ("GRANT CREATE ON SCHEMA public TO PUBLIC", "create objects in the schema public"),
+    ("GRANT SELECT ON pgqueue_job_past_3 TO PUBLIC", "select rows of pgqueue_job_past_3"),
+    ("GRANT SELECT (args) ON pgqueue_job TO PUBLIC", "select rows of pgqueue_job"),
+    ("GRANT DELETE ON pgqueue_pause TO PUBLIC", "delete rows of pgqueue_pause"),
+])  # fmt: skip
 @pytest.mark.promise("roles-not-more")
 def test_rights_that_come_from_elsewhere_are_an_error(one: Connection, grant: str, what: str) -> None:
     owner = one
@@ -151,9 +145,8 @@ class Place:
     def ask(self, query: str, *parameters: Any, role: str = "") -> Any:
         """Return the first value of a query as this role, or as the owner."""
         options: dict[str, Any] = {"OPTIONS": in_schema("public", role)} if role else {}
-        with alias("asking", NAME=self.database, **options) as asking, connections[asking].cursor() as cursor:
-            cursor.execute(query, parameters or None)
-            return cursor.fetchone()[0] if cursor.description else None
+        with alias("asking", NAME=self.database, **options) as asking:
+            return sql(query, *parameters, using=asking)
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +177,9 @@ def place(bare: Place) -> Iterator[Place]:
 
 def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_adds(place: Place) -> None:
     def add(**kwargs: Any) -> None:
-        connection = connections[place.alias]
-        with connection.cursor() as cursor, connection.schema_editor() as editor:
-            cursor.execute("DROP FUNCTION pgqueue_result")
-            cursor.execute(definition("pgqueue_result"), None)
+        with connections[place.alias].schema_editor() as editor:
+            sql("DROP FUNCTION pgqueue_result", using=place.alias)
+            sql(definition("pgqueue_result"), using=place.alias)
             editor.delete_model(FailureGroup)
             editor.create_model(FailureGroup)
 
@@ -213,11 +205,9 @@ def test_a_migrate_that_drops_all_functions_by_which_the_roles_are_known(place: 
     seen = []
 
     def replace(**kwargs: Any) -> None:
-        with connections[place.alias].cursor() as cursor:
-            cursor.execute(DROP, [[*functions]])
-            cursor.execute(cursor.fetchone()[0])
-            for name in functions:
-                cursor.execute(definition(name), None)
+        sql(sql(DROP, [*functions], using=place.alias), using=place.alias)
+        for name in functions:
+            sql(definition(name), using=place.alias)
         seen.append(kept_roles(place.alias))
 
     pre_migrate.connect(replace, sender=apps.get_app_config("django_pgqueue"))

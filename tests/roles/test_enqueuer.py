@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue import enqueue, retry
@@ -17,7 +16,7 @@ from django_pgqueue.postgres.roles import CALLED
 from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks as tasks
 from tests.support.databases import alias
-from tests.support.jobs import value
+from tests.support.jobs import fetch, sql, value
 from tests.support.sessions import Connect
 from tests.support.workers import run_due
 
@@ -107,13 +106,10 @@ def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login)
             web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (f'{{"context": {context}}}',))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        '{"batch": %s}', '{"after": [%s]}', '{"after_items": [1]}',
-        '{"unique_key": "k", "on_conflict": "replace"}', '{"unique_key": "k", "on_conflict": "earliest"}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("options", [
+    '{"batch": %s}', '{"after": [%s]}', '{"after_items": [1]}',
+    '{"unique_key": "k", "on_conflict": "replace"}', '{"unique_key": "k", "on_conflict": "earliest"}',
+])  # fmt: skip
 def test_options_that_touch_jobs_of_others_are_refused(
     installed: Roles, login: Login, connect: Connect, others_job: Job, options: str
 ) -> None:
@@ -130,9 +126,7 @@ def test_options_that_touch_jobs_of_others_are_refused(
 def test_python_enqueues_with_this_role(installed: Roles, transactional_db: None) -> None:
     with alias("web", USER=installed.web, PASSWORD=PASSWORD):
         job = enqueue(tasks.add.using(database="web"), 40, 2)
-        with connections["web"].cursor() as cursor:
-            cursor.execute("SELECT status FROM pgqueue_result(%s)", [job.pk])
-            assert cursor.fetchone() == ("pending",)
+        assert sql("SELECT status FROM pgqueue_result(%s)", job.pk, using="web") == "pending"
     # Whoever may become the role by SET ROLE enqueues as the role, too.
     with alias("as_role", OPTIONS={"assume_role": installed.shop}):
         job = enqueue(tasks.add.using(database="as_role"), 40, 2)
@@ -251,15 +245,9 @@ def test_names_in_the_search_path_of_the_caller_are_not_used(
 
 def contents() -> Any:
     """Return what the tables hold, as one value."""
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue\\_%%' AND relkind IN ('r', 'p')"
-        )
-        found = {}
-        for (name,) in cursor.fetchall():
-            cursor.execute(f"SELECT md5(string_agg(row::text, '' ORDER BY row::text)) FROM {name} AS row")
-            found[name] = cursor.fetchone()
-        return found
+    tables = "SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue\\_%' AND relkind IN ('r', 'p')"
+    one = "SELECT md5(string_agg(row::text, '' ORDER BY row::text)) FROM {} AS row"
+    return {name: sql(one.format(name)) for (name,) in fetch(tables)}
 
 
 LARGE = "x" * 2_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.receipts.models import Order, Receipt, Reminder
 from tests.support import databases as databases_module
-from tests.support.commands import Command, databases, forks, over, start  # noqa: F401 - the fixtures
+from tests.support.commands import Start, forks, over, start, with_database  # noqa: F401 - the fixtures
 from tests.support.factories import WorkerFactory
 from tests.support.history import fresh_ring
 from tests.support.jobs import over as add_over
@@ -74,20 +74,17 @@ def test_it_writes_what_the_code_declares(installed: Roles, login: Login, transa
     worker.execute("DELETE FROM pgqueue_task WHERE task_path = 'a.declared'")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ALTER TABLE pgqueue_job ADD COLUMN more integer",
-        "ALTER TABLE pgqueue_job_live DISABLE TRIGGER ALL",
-        "TRUNCATE pgqueue_job_past_1",
-        "DROP TABLE pgqueue_job_past_1",
-        "CREATE TABLE public.mine (id bigint)",
-        "CREATE FUNCTION public.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-        "ALTER FUNCTION _pgqueue_rotate() SECURITY INVOKER",
-        "DROP FUNCTION _pgqueue_rotate()",
-        "SET ROLE postgres",
-    ],
-)
+@pytest.mark.parametrize("statement", [
+    "ALTER TABLE pgqueue_job ADD COLUMN more integer",
+    "ALTER TABLE pgqueue_job_live DISABLE TRIGGER ALL",
+    "TRUNCATE pgqueue_job_past_1",
+    "DROP TABLE pgqueue_job_past_1",
+    "CREATE TABLE public.mine (id bigint)",
+    "CREATE FUNCTION public.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+    "ALTER FUNCTION _pgqueue_rotate() SECURITY INVOKER",
+    "DROP FUNCTION _pgqueue_rotate()",
+    "SET ROLE postgres",
+])  # fmt: skip
 @pytest.mark.promise("worker-owns-nothing")
 def test_it_owns_nothing(installed: Roles, login: Login, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -98,7 +95,7 @@ def test_a_worker_process_works_with_this_role(
     installed: Roles,
     login: Login,
     connect: Connect,
-    start: Callable[..., Command],  # noqa: F811
+    start: Start,  # noqa: F811
 ) -> None:
     owner = connect(autocommit=True)
     # What a project does for its own tables.
@@ -106,23 +103,19 @@ def test_a_worker_process_works_with_this_role(
         f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
     )
     owner.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO "{installed.worker}"')
-    given: dict[str, Any] = databases()
-    given["default"].update(USER=installed.runner, PASSWORD=PASSWORD)
-    command = start(env={"TEST_DATABASES": json.dumps(given)})
+    command = start(env=with_database(USER=installed.runner, PASSWORD=PASSWORD))
     command.workers()
     jobs = [
         enqueue(tasks.add, 40, 2), enqueue(tasks.note, "by a role"), enqueue(tasks.fail, "twice"),
         enqueue(tasks.add.using(run_after=timedelta(milliseconds=50)), 1),
     ]  # fmt: skip
     # Its own session wakes it for a job of somebody who may only enqueue.
-    row = login(installed.web).execute(
-        "SELECT pgqueue_enqueue('tests.app.worker_tasks.add', '[1, 1]', queue_name => 'default')"
-    ).fetchone()  # fmt: skip
-    assert row is not None
-    over(*jobs, *row)
+    query = "SELECT pgqueue_enqueue('tests.app.worker_tasks.add', '[1, 1]', queue_name => 'default')"
+    other = value(login(installed.web), query)
+    over(*jobs, other)
     statuses = [Job.objects.get(pk=job.pk).status for job in jobs]
     assert statuses == ["done", "done", "failed", "done"], command.log
-    assert Job.objects.get(pk=row[0]).result == 2
+    assert Job.objects.get(pk=other).result == 2
     assert Entry.objects.get().key == "by a role"
     assert "permission denied" not in command.log
     assert "must be owner" not in command.log
