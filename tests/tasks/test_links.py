@@ -34,21 +34,18 @@ def opened(pk: int, alias: str = "default") -> Batch:
     return Batch.of(pk, alias)
 
 
-@pytest.mark.parametrize(
-    ("given", "links"),
-    [
-        (5, [Link(None, 5)]),
-        (row(5), [Link("default", 5)]),
-        (row(5, "other"), [Link("other", 5)]),
-        (result(5, "default"), [Link("default", 5)]),
-        (result(5, "other"), [Link("other", 5)]),
-        (opened(7), [Link("default", 7)]),
-        (row(7, cls=JobBatch), [Link("default", 7)]),
-        ([5, 6, 5], [Link(None, 5), Link(None, 6)]),
-        ({6}, [Link(None, 6)]),
-        ((n for n in (2, 1)), [Link(None, 2), Link(None, 1)]),
-    ],
-)
+@pytest.mark.parametrize(("given", "links"), [
+    (5, [Link(None, 5)]),
+    (row(5), [Link("default", 5)]),
+    (row(5, "other"), [Link("other", 5)]),
+    (result(5, "default"), [Link("default", 5)]),
+    (result(5, "other"), [Link("other", 5)]),
+    (opened(7), [Link("default", 7)]),
+    (row(7, cls=JobBatch), [Link("default", 7)]),
+    ([5, 6, 5], [Link(None, 5), Link(None, 6)]),
+    ({6}, [Link(None, 6)]),
+    ((n for n in (2, 1)), [Link(None, 2), Link(None, 1)]),
+])  # fmt: skip
 def test_what_a_call_may_wait_for(given: Any, links: list[Link]) -> None:
     assert add.using(after=given).links == Links(after=tuple(links))
 
@@ -94,15 +91,12 @@ def test_another_backend_does_not_know_them() -> None:
         add.using(backend="default", after=5).enqueue(1, 2)
 
 
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
-        (add.using(after=row(5, "other")), r"after has the job or batch 5 in the database 'other', but"),
-        (add.using(batch=opened(7, "other")), r"The batch 7 is in the database 'other', but"),
-        (add.using(after=row(5), database="other"), r"after has the job or batch 5 in the database 'def"),
-        (add.using(after=Job(id=5)), r"after has the job or batch 5 in memory: dummy_jobs\(\) or"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("variant", "message"), [
+    (add.using(after=row(5, "other")), r"after has the job or batch 5 in the database 'other', but"),
+    (add.using(batch=opened(7, "other")), r"The batch 7 is in the database 'other', but"),
+    (add.using(after=row(5), database="other"), r"after has the job or batch 5 in the database 'def"),
+    (add.using(after=Job(id=5)), r"after has the job or batch 5 in memory: dummy_jobs\(\) or"),
+])  # fmt: skip
 def test_what_is_elsewhere_is_refused_before_any_query(variant: Any, message: str) -> None:
     with pytest.raises(InvalidTask, match=message):
         enqueue(variant, 1, 2)

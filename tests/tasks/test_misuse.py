@@ -128,17 +128,6 @@ def test_what_they_say(wording: Any) -> None:
     assert "\n".join(answer(*sample) for sample in SAMPLES) == wording
 
 
-def test_other_attributes_and_calls() -> None:
-    with pytest.raises(AttributeError, match=r"^'Task' object has no attribute 'dealy'"):
-        _ = TASK.dealy
-    with pytest.raises(TypeError, match=r"write enqueue\(mail, \.\.\.\)\. To run it now, write mail\.call"):
-        TASK.using(priority=3)(1)
-    with pytest.raises(TypeError, match=r"write enqueue\(call\)"):
-        TASK.bind(1)()
-    with pytest.raises(AttributeError, match=r"^A call has no 'delay'\. Write enqueue\(call\)\.$"):
-        TASK.bind(1).delay()
-
-
 def test_a_template_reads_a_task() -> None:
     assert Engine().from_string("{{ task.queue_name }}").render(Context({"task": mail})) == mail.queue_name
 
@@ -148,25 +137,48 @@ def plain(order_id: int) -> None: ...
 
 declare: Any = task
 rate: Any = RateLimit
+wrong_pause: Any = apause
+wrong_chain: Any = chain
+wrong_batch: Any = Batch
+wrong_enqueue: Any = enqueue
 
 
-def test_several_keywords_and_those_of_nobody() -> None:
-    with pytest.raises(TypeError, match=r"has no eta=\. Write run_after=1\. Task\.using\(\) has no queue=\."):
-        TASK.using(eta=1, queue="x")
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'color'"):
-        TASK.using(color=1)
-    with pytest.raises(TypeError, match=r"^Snooze takes a delay"):
-        Snooze()
+def retry_here() -> None:
+    with fake_job() as job:
+        job.retry(countdown=30)
 
 
-def test_a_keyword_of_an_async_function() -> None:
-    assert inspect.iscoroutinefunction(apause)
-    wrong: Any = apause
-    with pytest.raises(TypeError, match=r"^pause\(\) has no queue_name=\. Write queue='mail'\.$"):
-        async_to_sync(wrong)(queue_name="mail")
+@pytest.mark.parametrize(("call", "error", "words"), [
+    (lambda: TASK.dealy, AttributeError, r"^'Task' object has no attribute 'dealy'"),
+    (lambda: TASK.using(priority=3)(1), TypeError,
+     r"write enqueue\(mail, \.\.\.\)\. To run it now, write mail\.call"),
+    (lambda: TASK.bind(1)(), TypeError, r"write enqueue\(call\)"),
+    (lambda: TASK.bind(1).delay(), AttributeError, r"^A call has no 'delay'\. Write enqueue\(call\)\.$"),
+    (lambda: TASK.using(eta=1, queue="x"), TypeError,
+     r"has no eta=\. Write run_after=1\. Task\.using\(\) has no queue=\."),
+    (lambda: TASK.using(color=1), TypeError, r"unexpected keyword argument 'color'"),
+    (Snooze, TypeError, r"^Snooze takes a delay"),
+    (lambda: async_to_sync(wrong_pause)(queue_name="mail"), TypeError,
+     r"^pause\(\) has no queue_name=\. Write queue='mail'\.$"),
+    (lambda: TASK.bind("a secret", eta=5), TypeError, r"mail\.using\(run_after=5\), \.\.\.\)\.$"),
+    (lambda: declare(unique=Unique(key="fixed"))(plain), InvalidTask, r"write name='fixed', key=\(\)\.$"),
+    (lambda: wrong_chain(mail.bind(1), mail.bind(2)), TypeError,
+     r"Write chain\(\[a, b\]\), not chain\(a, b\)"),
+    (lambda: wrong_batch(on_complete=mail), TypeError,
+     r"Write enqueue\(task\.using\(after=batch\), \.\.\.\) in the block\."),
+    (lambda: wrong_batch([mail.bind(1)]), TypeError,
+     r"takes a string, not list\. Write: with .* batch\.add\("),
+    (retry_here, TypeError, r"raise RetryLater\(delay\)"),
+    (lambda: wrong_enqueue(mail, 1, run_after=60), TypeError,
+     r"mail\.using\(run_after=timedelta\(seconds=60\)\), 1\)"),
+])  # fmt: skip
+def test_each_mistake_has_its_own_hint(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_decorated_functions_keep_their_signature() -> None:
+    assert inspect.iscoroutinefunction(apause)
     assert "run_after" in inspect.signature(mail.using).parameters
     assert list(inspect.signature(Concurrency).parameters)[:2] == ["limit", "key"]
     assert copy.copy(Unique(key=())) == pickle.loads(pickle.dumps(Unique(key=())))  # noqa: S301
@@ -196,18 +208,6 @@ def test_options_among_the_arguments(wording: Any) -> None:
     assert "\n".join(said) == wording
 
 
-def test_a_hint_shows_no_texts_of_the_arguments() -> None:
-    with pytest.raises(TypeError, match=r"mail\.using\(run_after=5\), \.\.\.\)\.$"):
-        TASK.bind("a secret", eta=5)
-
-
-def test_a_literal_key_and_calls_without_a_list() -> None:
-    with pytest.raises(InvalidTask, match=r"write name='fixed', key=\(\)\.$"):
-        declare(unique=Unique(key="fixed"))(plain)
-    with pytest.raises(TypeError, match=r"Write chain\(\[a, b\]\), not chain\(a, b\)"):
-        chain(mail.bind(1), mail.bind(2))  # type: ignore[arg-type]
-
-
 def test_other_attributes_of_a_job_are_those_of_python() -> None:
     job: Any = Job(task_path="x")
     with pytest.raises(AttributeError, match=r"^'Job' object has no attribute 'statuss'") as caught:
@@ -235,25 +235,6 @@ def test_names_that_are_imported_by_habit_lead_to_names_that_exist() -> None:
     with pytest.raises(ImportError, match=r"has no 'drain'\. Use run_jobs"):
         from django_pgqueue.testing import drain  # type: ignore[attr-defined]  # noqa: F401
     assert set(misuse.words()["django_pgqueue.testing"].values()) <= set(django_pgqueue.testing.__all__)
-
-
-def test_options_of_a_batch() -> None:
-    with pytest.raises(
-        TypeError, match=re.escape("Write enqueue(task.using(after=batch), ...) in the block.")
-    ):
-        Batch(on_complete=mail)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"takes a string, not list\. Write: with .* batch\.add\("):
-        Batch([mail.bind(1)])  # type: ignore[arg-type]
-
-
-def test_a_running_job_is_not_retried() -> None:
-    with fake_job() as job, pytest.raises(TypeError, match=re.escape("raise RetryLater(delay)")):
-        job.retry(countdown=30)
-
-
-def test_a_number_is_no_time_to_run_after() -> None:
-    with pytest.raises(TypeError, match=re.escape("mail.using(run_after=timedelta(seconds=60)), 1)")):
-        enqueue(mail, 1, run_after=60)  # type: ignore[call-arg]
 
 
 # -- the words of installed queues

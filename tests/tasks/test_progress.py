@@ -16,18 +16,15 @@ from django_pgqueue.tasks.progress import Progress, progress_of, stored_progress
 from django_pgqueue.testing import fake_job, reported_progress
 
 
-@pytest.mark.parametrize(
-    ("done", "total", "stored"),
-    [
-        (0, 0, (0, 0)),
-        (12, 10, (12, 10)),  # an estimate that was too low
-        (2.5, 10, (2.5, 10)),
-        (2.0, None, (2, None)),
-        (Decimal("0.5"), Decimal(3), (0.5, 3)),
-        (Fraction(1, 4), None, (0.25, None)),
-        (2**53, 2**53, (2**53, 2**53)),
-    ],
-)
+@pytest.mark.parametrize(("done", "total", "stored"), [
+    (0, 0, (0, 0)),
+    (12, 10, (12, 10)),  # an estimate that was too low
+    (2.5, 10, (2.5, 10)),
+    (2.0, None, (2, None)),
+    (Decimal("0.5"), Decimal(3), (0.5, 3)),
+    (Fraction(1, 4), None, (0.25, None)),
+    (2**53, 2**53, (2**53, 2**53)),
+])  # fmt: skip
 def test_numbers_that_are_stored(done: Any, total: Any, stored: tuple[Any, Any]) -> None:
     assert progress_of(done, total, "") == (*stored, "")
 
@@ -80,26 +77,16 @@ def test_a_million_calls_take_about_a_second() -> None:
         assert time.thread_time() - began < 0.2  # ten times what it takes
 
 
-def test_track_counts_what_is_done() -> None:
+def test_track_counts_what_is_done_until_the_loop_stops_with_a_note_for_each_item() -> None:
     with reported_progress() as reported, fake_job():
         assert list(track("ab")) == ["a", "b"]
-    assert reported == [(0, 2, ""), (1, 2, ""), (2, 2, ""), (2, 2, "")]
-
-
-def test_track_stops_where_the_loop_stops() -> None:
-    with reported_progress() as reported, fake_job():
         for item in track(iter("abc"), total=3):
             if item == "b":
                 break
-    assert reported == [(0, 3, ""), (1, 3, "")]
-
-
-def test_track_with_a_note_for_each_item_and_every() -> None:
-    with reported_progress() as reported, fake_job():
         assert list(track(range(5), note=lambda n: f"page {n}", every=2)) == list(range(5))
     assert reported == [
-        (0, 5, ""), (0, 5, "page 0"), (2, 5, "page 0"), (2, 5, "page 2"), (4, 5, "page 2"), (4, 5, "page 4"),
-        (5, 5, "page 4"),
+        (0, 2, ""), (1, 2, ""), (2, 2, ""), (2, 2, ""), (0, 3, ""), (1, 3, ""), (0, 5, ""), (0, 5, "page 0"),
+        (2, 5, "page 0"), (2, 5, "page 2"), (4, 5, "page 2"), (4, 5, "page 4"), (5, 5, "page 4"),
     ]  # fmt: skip
 
 
@@ -121,16 +108,13 @@ def test_track_in_async_code() -> None:
     assert len(reported) == 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"iterable": 5}, TypeError, "takes an iterable, not 5"),
-        ({"every": 0}, ValueError, r"every=...\) takes a whole number from 1, not 0"),
-        ({"every": True}, ValueError, "not True"),
-        ({"total": -1}, ValueError, r"total=...\) takes a number from 0"),
-        ({"note": 5}, TypeError, "takes a str, not 5"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error", "words"), [
+    ({"iterable": 5}, TypeError, "takes an iterable, not 5"),
+    ({"every": 0}, ValueError, r"every=...\) takes a whole number from 1, not 0"),
+    ({"every": True}, ValueError, "not True"),
+    ({"total": -1}, ValueError, r"total=...\) takes a number from 0"),
+    ({"note": 5}, TypeError, "takes a str, not 5"),
+])  # fmt: skip
 def test_what_track_refuses(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         track(**{"iterable": [], **arguments})

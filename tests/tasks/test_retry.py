@@ -27,32 +27,26 @@ def failed() -> TaskResult[Any, Any]:
     raise AssertionError("not to be made")
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "expected"),
-    [
-        ({}, ValueError(), True),
-        ({}, SystemExit(), True),
-        ({"retry_on": OSError}, ValueError(), False),
-        ({"retry_on": OSError}, ConnectionError(), True),
-        ({"retry_on": ()}, OSError(), False),
-        ({"fail_on": OSError}, ConnectionError(), False),
-        ({"fail_on": OSError}, ValueError(), True),
-        ({"retry_on": OSError, "fail_on": ConnectionError}, ConnectionResetError(), False),
-        ({"retry_on": ConnectionError, "fail_on": OSError}, ConnectionError(), False),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "expected"), [
+    ({}, ValueError(), True),
+    ({}, SystemExit(), True),
+    ({"retry_on": OSError}, ValueError(), False),
+    ({"retry_on": OSError}, ConnectionError(), True),
+    ({"retry_on": ()}, OSError(), False),
+    ({"fail_on": OSError}, ConnectionError(), False),
+    ({"fail_on": OSError}, ValueError(), True),
+    ({"retry_on": OSError, "fail_on": ConnectionError}, ConnectionResetError(), False),
+    ({"retry_on": ConnectionError, "fail_on": OSError}, ConnectionError(), False),
+])  # fmt: skip
 def test_should_retry(options: dict[str, Any], error: BaseException, expected: bool) -> None:
     assert retry.should_retry(with_policy(**options), error) is expected
 
 
-@pytest.mark.parametrize(
-    ("backoff", "attempts", "delays"),
-    [
-        (5, [1, 2, 9], [5.0, 5.0, 5.0]),
-        (0, [1], [0.0]),
-        ([1, 10, 60], [1, 2, 3, 4, 99], [1.0, 10.0, 60.0, 60.0, 60.0]),
-    ],
-)
+@pytest.mark.parametrize(("backoff", "attempts", "delays"), [
+    (5, [1, 2, 9], [5.0, 5.0, 5.0]),
+    (0, [1], [0.0]),
+    ([1, 10, 60], [1, 2, 3, 4, 99], [1.0, 10.0, 60.0, 60.0, 60.0]),
+])  # fmt: skip
 def test_fixed_delays(backoff: Any, attempts: list[int], delays: list[float]) -> None:
     declared = with_policy(backoff=backoff)
     error = ValueError()
@@ -87,21 +81,11 @@ def raises(error: BaseException) -> Any:
     return backoff
 
 
-@pytest.mark.parametrize(
-    "backoff",
-    [
-        raises(ValueError()),
-        raises(SystemExit()),
-        lambda exc: 3.0,
-        lambda exc, result: "soon",
-        lambda exc, result: -1,
-        lambda exc, result: float("nan"),
-        lambda exc, result: float("inf"),
-        lambda exc, result: 1e300,
-        lambda exc, result: True,
-        lambda exc, result: timedelta(-1),
-    ],
-)
+@pytest.mark.parametrize("backoff", [
+    raises(ValueError()), raises(SystemExit()), lambda exc: 3.0, lambda exc, result: "soon",
+    lambda exc, result: -1, lambda exc, result: float("nan"), lambda exc, result: float("inf"),
+    lambda exc, result: 1e300, lambda exc, result: True, lambda exc, result: timedelta(-1),
+])  # fmt: skip
 def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCaptureFixture) -> None:
     declared = with_policy(backoff=backoff)
     delay = retry.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
@@ -124,25 +108,22 @@ def test_a_base_of_zero_does_not_wait() -> None:
     assert retry.delay_before_retry(run, failed, OSError(), 5, 0, 3600) == 0
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (RetryLater(), "retry"),
-        (RetryLater(2.5), "retry after 2.5 s"),
-        (RetryLater(timedelta(minutes=1)), "retry after 60 s"),
-        (Snooze(timedelta(hours=1)), "snooze after 3600 s"),
-        (Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)), "snooze at 2030-01-01 00:00:00+00:00"),
-        (RetryLater(until=datetime(2030, 1, 1, tzinfo=UTC)), "retry at 2030-01-01 00:00:00+00:00"),
-        (CancelJob(reason="gone"), "gone"),
-        (TaskTimeout("5 s"), "5 s"),
-        (TaskTimeout(), None),
-        (InvalidJSON("too large"), "too large"),
-        (JobExists("taken", 5), "taken"),
-        (Suspended("sleep", "nap", 5.0), None),
-        (BadParameters("wrong", "right"), None),
-        (ShardsFailed("s1 did not answer", {"s0": 1}, {"s1": "refused"}), "s1 did not answer"),
-    ],
-)
+@pytest.mark.parametrize(("error", "text"), [
+    (RetryLater(), "retry"),
+    (RetryLater(2.5), "retry after 2.5 s"),
+    (RetryLater(timedelta(minutes=1)), "retry after 60 s"),
+    (Snooze(timedelta(hours=1)), "snooze after 3600 s"),
+    (Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)), "snooze at 2030-01-01 00:00:00+00:00"),
+    (RetryLater(until=datetime(2030, 1, 1, tzinfo=UTC)), "retry at 2030-01-01 00:00:00+00:00"),
+    (CancelJob(reason="gone"), "gone"),
+    (TaskTimeout("5 s"), "5 s"),
+    (TaskTimeout(), None),
+    (InvalidJSON("too large"), "too large"),
+    (JobExists("taken", 5), "taken"),
+    (Suspended("sleep", "nap", 5.0), None),
+    (BadParameters("wrong", "right"), None),
+    (ShardsFailed("s1 did not answer", {"s0": 1}, {"s1": "refused"}), "s1 did not answer"),
+])  # fmt: skip
 def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | None) -> None:
     """They are sent between processes, as by pytest-xdist or a process pool."""
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
@@ -155,23 +136,20 @@ def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     assert own == {*"JobExists ShardsFailed _Later RetryLater Snooze CancelJob Suspended TaskTimeout".split()}
 
 
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (lambda: RetryLater(-1), ValueError),
-        (lambda: RetryLater(float("nan")), ValueError),
-        (lambda: RetryLater(timedelta(days=40_000)), ValueError),
-        (lambda: RetryLater("soon"), TypeError),  # type: ignore[arg-type]
-        (lambda: RetryLater(True), TypeError),
-        (lambda: Snooze(timedelta(-1)), ValueError),
-        (lambda: Snooze(until=datetime(2030, 1, 1)), TypeError),  # noqa: DTZ001
-        (lambda: Snooze(until=5), TypeError),  # type: ignore[arg-type]
-        (lambda: Snooze(until=timedelta(1)), TypeError),  # type: ignore[arg-type]
-        (lambda: Snooze(), TypeError),
-        (lambda: Snooze(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
-        (lambda: RetryLater(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
-    ],
-)
+@pytest.mark.parametrize(("make", "error"), [
+    (lambda: RetryLater(-1), ValueError),
+    (lambda: RetryLater(float("nan")), ValueError),
+    (lambda: RetryLater(timedelta(days=40_000)), ValueError),
+    (lambda: RetryLater("soon"), TypeError),  # type: ignore[arg-type]
+    (lambda: RetryLater(True), TypeError),
+    (lambda: Snooze(timedelta(-1)), ValueError),
+    (lambda: Snooze(until=datetime(2030, 1, 1)), TypeError),  # noqa: DTZ001
+    (lambda: Snooze(until=5), TypeError),  # type: ignore[arg-type]
+    (lambda: Snooze(until=timedelta(1)), TypeError),  # type: ignore[arg-type]
+    (lambda: Snooze(), TypeError),
+    (lambda: Snooze(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
+    (lambda: RetryLater(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
+])  # fmt: skip
 def test_what_a_task_raises_is_validated(make: Callable[[], Exception], error: type[Exception]) -> None:
     with pytest.raises(error):
         make()

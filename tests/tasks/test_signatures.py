@@ -73,21 +73,18 @@ def order(number: int, /, note: str = "", *, urgent: bool, color: str = "") -> N
 def in_context(context: Any, number: int) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("called", "args", "kwargs", "words"),
-    [
-        (order, (), {"urgent": True}, "order() missing a required argument: 'number'"),
-        (order, (1, "", 3), {"urgent": True}, "order(): too many positional arguments"),
-        (order, (1, ""), {"note": "", "urgent": True}, "order(): multiple values for argument 'note'"),
-        (order, (1,), {"urgent": True, "x": 1}, "order() got an unexpected keyword argument 'x'"),
-        # The rest of these two messages depends on the version of Python.
-        (order, (), {"number": 1, "urgent": True}, "order()"),
-        (order, (1,), {"note": ""}, "order() missing a required"),
-        (in_context, (), {}, "in_context() missing a required argument: 'number'"),
-        (in_context, (None, 1), {}, "in_context(): too many positional arguments"),
-        (in_context, (1,), {"context": None}, "in_context(): multiple values for argument 'context'"),
-    ],
-)
+@pytest.mark.parametrize(("called", "args", "kwargs", "words"), [
+    (order, (), {"urgent": True}, "order() missing a required argument: 'number'"),
+    (order, (1, "", 3), {"urgent": True}, "order(): too many positional arguments"),
+    (order, (1, ""), {"note": "", "urgent": True}, "order(): multiple values for argument 'note'"),
+    (order, (1,), {"urgent": True, "x": 1}, "order() got an unexpected keyword argument 'x'"),
+    # The rest of these two messages depends on the version of Python.
+    (order, (), {"number": 1, "urgent": True}, "order()"),
+    (order, (1,), {"note": ""}, "order() missing a required"),
+    (in_context, (), {}, "in_context() missing a required argument: 'number'"),
+    (in_context, (None, 1), {}, "in_context(): too many positional arguments"),
+    (in_context, (1,), {"context": None}, "in_context(): multiple values for argument 'context'"),
+])  # fmt: skip
 def test_the_words(called: Any, args: Any, kwargs: Any, words: str) -> None:
     with pytest.raises(TypeError) as caught:
         check_call(called, args, kwargs)

@@ -101,16 +101,12 @@ def pickled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))  # noqa: S301
 
 
-def in_a_fresh_process(code: str, *options: str) -> str:
+def in_a_fresh_process(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, *options, "-c", code],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": "."},
-    )
-    assert done.returncode == 0, done.stderr
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], env={"PYTHONPATH": "."},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
 
 
@@ -148,7 +144,8 @@ print(declares.later.queue_name)
     assert in_a_fresh_process(code) == "slow"
 
 
-def test_tasks_are_declared_while_apps_load(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["backend.PgQueueBackend", "testing.ImmediateBackend"])
+def test_tasks_are_declared_while_apps_load(tmp_path: Path, backend: str) -> None:
     """Django's own decorator looks up the backend, which must not need the models yet."""
     (tmp_path / "early.py").write_text(
         "from django_pgqueue import current_job, task\n"
@@ -163,14 +160,14 @@ def test_tasks_are_declared_while_apps_load(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from django.conf import settings
-settings.configure(TASKS={{"default": {{**{OURS}, "QUEUES": ["mail"]}}}})
+settings.configure(TASKS={{"default": {{"BACKEND": "django_pgqueue.{backend}", "QUEUES": ["mail"]}}}})
 import early
 from django.apps import apps
 assert not apps.apps_ready
 assert "django_pgqueue.models" not in sys.modules
-print(type(early.theirs).__name__)
+print(type(early.theirs).__name__, type(early.ours.get_backend()).__name__)
 """
-    assert in_a_fresh_process(code) == "DjangoMadeTask"
+    assert in_a_fresh_process(code) == f"DjangoMadeTask {backend.partition('.')[2]}"
 
 
 def test_attributes() -> None:
@@ -245,22 +242,19 @@ def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
         with_context.bind(None, 1)  # type: ignore[call-arg, arg-type]
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda x: None, "is a lambda"),
-        (Holder.method, "is a method"),
-        (Holder.static, "is a method"),
-        (Holder().method, "is a method, not an ordinary function"),
-        (vars(Holder)["static"], "is of type staticmethod, not an ordinary function"),
-        (nested(), "is nested in another function"),
-        (len, "is a builtin"),
-        (print, "is a builtin"),
-        (functools.partial(replaced, 1), "is of type partial, not an ordinary function"),
-        (Holder, "is of type type, not an ordinary function"),
-        (send, "is of type Task, not an ordinary function"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    (lambda x: None, "is a lambda"),
+    (Holder.method, "is a method"),
+    (Holder.static, "is a method"),
+    (Holder().method, "is a method, not an ordinary function"),
+    (vars(Holder)["static"], "is of type staticmethod, not an ordinary function"),
+    (nested(), "is nested in another function"),
+    (len, "is a builtin"),
+    (print, "is a builtin"),
+    (functools.partial(replaced, 1), "is of type partial, not an ordinary function"),
+    (Holder, "is of type type, not an ordinary function"),
+    (send, "is of type Task, not an ordinary function"),
+])  # fmt: skip
 def test_what_no_worker_could_find_is_refused(function: Any, reason: str) -> None:
     with pytest.raises(InvalidTask, match=reason) as caught:
         task(function)
@@ -275,19 +269,16 @@ def long(x: int) -> None: ...
 long.__qualname__ = "f" * 300
 
 
-@pytest.mark.parametrize(
-    ("options", "function", "reason"),
-    [
-        ({}, 5, "not an ordinary function"),
-        ({}, "tests.tasks.test_task.plain", "not an ordinary function"),
-        ({}, [], "not an ordinary function"),
-        ({}, generator, "generator function"),
-        ({}, async_generator, "generator function"),
-        ({}, long, "a job can store only 255"),
-        ({"takes_context": True}, plain.func, "does not have a first argument of 'context'"),
-        ({"atomic": True}, coroutine, r"coroutine is async, but atomic=True"),
-    ],
-)
+@pytest.mark.parametrize(("options", "function", "reason"), [
+    ({}, 5, "not an ordinary function"),
+    ({}, "tests.tasks.test_task.plain", "not an ordinary function"),
+    ({}, [], "not an ordinary function"),
+    ({}, generator, "generator function"),
+    ({}, async_generator, "generator function"),
+    ({}, long, "a job can store only 255"),
+    ({"takes_context": True}, plain.func, "does not have a first argument of 'context'"),
+    ({"atomic": True}, coroutine, r"coroutine is async, but atomic=True"),
+])  # fmt: skip
 def test_what_is_no_function_of_a_task_is_refused(options: Any, function: Any, reason: str) -> None:
     with pytest.raises(InvalidTask, match=reason):
         task(**options)(function)
@@ -394,19 +385,16 @@ def test_naive_times_are_accepted_without_time_zone_support() -> None:
         assert send.using(run_after=good) is not None
 
 
-@pytest.mark.parametrize(
-    "original",
-    [
-        send,
-        sleepy,
-        with_lambda,
-        send.using(priority=3, run_after=timedelta(minutes=5), metadata={"a": 1}, database="other"),
-        with_lambda.using(run_after=datetime(2030, 1, 1, tzinfo=UTC), queue_name="slow"),
-        ship.using(limit_key="x", group_key="vip"),
-        send_receipt.using(priority=1),
-        add.using(after=[5, 6], if_failed="run", batch=7),
-    ],
-)
+@pytest.mark.parametrize("original", [
+    send,
+    sleepy,
+    with_lambda,
+    send.using(priority=3, run_after=timedelta(minutes=5), metadata={"a": 1}, database="other"),
+    with_lambda.using(run_after=datetime(2030, 1, 1, tzinfo=UTC), queue_name="slow"),
+    ship.using(limit_key="x", group_key="vip"),
+    send_receipt.using(priority=1),
+    add.using(after=[5, 6], if_failed="run", batch=7),
+])  # fmt: skip
 def test_pickle_and_copy(original: Task[..., Any]) -> None:
     assert pickled(original) == copy.copy(original) == copy.deepcopy(original) == original
     assert (pickled(original).payload, pickled(original).links) == (original.payload, original.links)
@@ -432,13 +420,10 @@ def test_replace_validates() -> None:
         replace(send, priority=500)
 
 
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (replaced, "leads to an object of type function, not to this task"),
-        (_of_the_first, "leads to another task, not to this task"),
-    ],
-)
+@pytest.mark.parametrize(("function", "reason"), [
+    (replaced, "leads to an object of type function, not to this task"),
+    (_of_the_first, "leads to another task, not to this task"),
+])  # fmt: skip
 def test_a_path_that_does_not_lead_back(function: Callable[..., None], reason: str) -> None:
     unreachable = task(function)
     with pytest.raises(InvalidTask, match=reason):
@@ -485,17 +470,11 @@ def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     check_path(late.func)
 
 
-@pytest.mark.parametrize(
-    ("path", "cause"),
-    [
-        ("tests.tasks.test_task.nonsense", ImportError),
-        ("no_such_module.run", ModuleNotFoundError),
-        ("nonsense", ImportError),
-        ("", ImportError),
-        ("tests.tasks.test_task.replaced", type(None)),
-        ("tests.tasks.test_task.Holder", type(None)),
-    ],
-)
+@pytest.mark.parametrize(("path", "cause"), [
+    ("tests.tasks.test_task.nonsense", ImportError), ("no_such_module.run", ModuleNotFoundError),
+    ("nonsense", ImportError), ("", ImportError), ("tests.tasks.test_task.replaced", type(None)),
+    ("tests.tasks.test_task.Holder", type(None)),
+])  # fmt: skip
 def test_find_task_says_why_not(path: str, cause: type) -> None:
     assert find_task("tests.tasks.test_task.send") is send
     with pytest.raises(UnknownTask) as caught:
@@ -508,11 +487,7 @@ def test_find_task_says_why_not(path: str, cause: type) -> None:
     ("source", "error"), [("1 / 0", ZeroDivisionError), ("raise SystemExit", SystemExit)]
 )
 def test_find_task_survives_a_module_that_raises(
-    source: str,
-    error: type[BaseException],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Any,
+    source: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     (tmp_path / "project_that_raises").mkdir()
     (tmp_path / "project_that_raises" / "tasks.py").write_text(source)

@@ -1,3 +1,1 @@
-"""Tests of everything around one job while it runs."""
-
-from __future__ import annotations
+"""Tests of what the package gives to the tests of a project."""

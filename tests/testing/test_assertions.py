@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import Batch, enqueue, enqueue_many
 from django_pgqueue.models import Edge, Job
@@ -17,6 +16,7 @@ from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, enqueue
 from django_pgqueue.testing.factories import BatchFactory, JobFactory
 from tests.app import inline_tasks as tasks
 from tests.app.worker_tasks import add
+from tests.support.jobs import sql
 
 pytestmark = pytest.mark.django_db
 
@@ -77,8 +77,7 @@ def test_the_messages_show_the_nearest_jobs_and_what_differs(wording: Any) -> No
     said["count"] = message_of(lambda: assert_enqueued(add, count=3))
     said["not enqueued"] = message_of(lambda: assert_not_enqueued(add, args=[7]))
     said["a call"] = message_of(lambda: assert_enqueued(add.bind(1, 5)))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue(%s, '[1, 2, 3]')", [add.module_path])
+    sql("SELECT pgqueue_enqueue(%s, '[1, 2, 3]')", add.module_path)
     said["arguments"] = message_of(lambda: assert_enqueued(add.bind(9, 9)))
     assert said == wording
 
@@ -107,8 +106,7 @@ def test_a_block_collects_jobs_whichever_way_they_come() -> None:
         enqueue(add, 1)
         enqueue_many([add.bind(2), tasks.see.bind(3)])
         add.enqueue(4)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.add', '[5]')")
+        sql("SELECT pgqueue_enqueue('tests.app.worker_tasks.add', '[5]')")
         run_jobs()
         assert jobs == []
     enqueue(add, 6)

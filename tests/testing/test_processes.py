@@ -31,9 +31,11 @@ def test_fixtures_are_not_used(run_jobs, immediate_jobs, dummy_jobs): ...
 """
 
 
-def test_pytest_finds_it() -> None:
+def test_pytest_finds_it_and_its_fixtures_are_described() -> None:
     (found,) = [each for each in entry_points(group="pytest11") if each.name == "django_pgqueue"]
     assert found.load() is pytest_plugin
+    for name in ("run_jobs", "immediate_jobs", "dummy_jobs", "pgqueue_worker"):
+        assert getattr(pytest_plugin, name).__doc__
 
 
 def test_it_disturbs_no_project_without_django(tmp_path: Path) -> None:
@@ -44,28 +46,6 @@ def test_it_disturbs_no_project_without_django(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-
-
-EARLY = """
-from django.conf import settings
-settings.configure(TASKS={"default": {"BACKEND": "django_pgqueue.testing.ImmediateBackend"}})
-from django_pgqueue import task
-@task
-def early() -> None: ...
-assert type(early.get_backend()).__name__ == "ImmediateBackend"
-import sys
-assert "django_pgqueue.models" not in sys.modules
-"""
-
-
-def test_tasks_may_be_declared_while_apps_load() -> None:
-    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_fixtures_are_described() -> None:
-    for name in ("run_jobs", "immediate_jobs", "dummy_jobs", "pgqueue_worker"):
-        assert getattr(pytest_plugin, name).__doc__
 
 
 @pytest.mark.django_db
