@@ -6,14 +6,10 @@ Here the app is installed for the time of a module.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator
-from typing import Any
-from uuid import uuid4
+from importlib import import_module
 
-import environ
-import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.apps import apps
@@ -22,7 +18,7 @@ from django.db import connections
 from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
-from .shop import DOCS, EXAMPLES
+from .shop import EXAMPLES, skip_without
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +42,9 @@ def shop(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[
     sys.path.remove(str(EXAMPLES))
 
 
-@pytest.fixture(scope="module")
-def quickstart(django_db_setup: None) -> Iterator[dict[str, str]]:
-    """A new database on the server of the tests, as an environment for the quickstart's project."""
-    server: Any = environ.Env.db_url_config(os.environ["DATABASE_URL"])
-    name = f"quickstart_{uuid4().hex[:12]}"
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield {
-            **{key: value for key, value in os.environ.items() if not key.startswith("DJANGO_")},
-            "PGDATABASE": name, "PGHOST": server["HOST"], "PGPORT": str(server["PORT"] or 5432),
-            "PGUSER": server["USER"], "PGPASSWORD": server["PASSWORD"] or "",
-            "PYTHONPATH": str(DOCS.parent),
-        }  # fmt: skip
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+@pytest.fixture
+def own_celery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app gets no shared tasks of other tests, some of which have the same name on purpose."""
+    skip_without("celery")
+    import_module("celery.app.builtins")  # registers its own shared tasks
+    monkeypatch.setattr("celery._state._on_app_finalizers", set())

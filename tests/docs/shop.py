@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -28,6 +30,13 @@ EXAMPLES = DOCS / "examples"
 #: With the shop installed. Jobs run in the transaction of the test, if the test is not `committed`.
 in_shop = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(databases="__all__")]
 committed = pytest.mark.django_db(transaction=True, databases="__all__")
+
+
+def skip_without(*packages: str) -> None:
+    """Skip the test where one of them is not installed. In CI all are."""
+    for name in packages:
+        if find_spec(name) is None and not os.environ.get("CI"):
+            pytest.skip(f"{name} is not installed")
 
 
 def example(name: str) -> Any:

@@ -23,7 +23,6 @@ import pytest
 import yaml
 from django.core.checks import run_checks
 from django.core.management import call_command, load_command_class
-from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue import conf
@@ -32,13 +31,13 @@ from django_pgqueue.postgres.replicas import is_replica_of
 from django_pgqueue.worker.supervisor.supervisor import KILL_AFTER
 from tests.management.test_subcommands import run
 from tests.support.databases import alias, migrate
-from tests.support.jobs import value
+from tests.support.jobs import fetch, value
 from tests.support.loggers import loggers_restored
 from tests.support.servers import Server, primary_and_standby
 from tests.support.sessions import Connect, Connection, parameters_of
 from tests.support.workers import until, working
 
-from .shop import EXAMPLES, committed, setting, statements
+from .shop import DOCS, EXAMPLES, committed, setting, statements
 
 FILES = EXAMPLES / "deployment"
 
@@ -190,13 +189,10 @@ def log_of_workers() -> None:
     logging.getLogger("django_pgqueue.job").warning("job 2 retry")
 
 
-@pytest.mark.parametrize(
-    ("name", "log", "printed"),
-    [
-        ("logging", log_of_workers, "connected\njob 2 retry\n"),
-        ("job_logging", lambda: logging.getLogger("shop.views").info("hello"), "INFO [job - -] hello\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "log", "printed"), [
+    ("logging", log_of_workers, "connected\njob 2 retry\n"),
+    ("job_logging", lambda: logging.getLogger("shop.views").info("hello"), "INFO [job - -] hello\n"),
+])  # fmt: skip
 def test_logging(
     name: str, log: Callable[[], None], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,9 +269,7 @@ def test_the_manifests_of_autoscalers_ask_for_the_slots() -> None:
     folder = EXAMPLES / "autoscaling"
     [by_query] = yaml.safe_load_all((folder / "keda-postgresql.yaml").read_text())
     [trigger] = by_query["spec"]["triggers"]
-    with connections["default"].cursor() as cursor:
-        cursor.execute(trigger["metadata"]["query"])
-        assert cursor.fetchall() == [(0,)]
+    assert fetch(trigger["metadata"]["query"]) == [(0,)]
     secret, by_view = yaml.safe_load_all((folder / "keda-metrics-api.yaml").read_text())
     [asked] = by_view["spec"]["triggers"]
     assert asked["authenticationRef"]["name"] == secret["metadata"]["name"]
@@ -294,7 +288,6 @@ def test_the_manifests_of_autoscalers_ask_for_the_slots() -> None:
 # --- The arithmetic of the page about scaling, from the measured points
 
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 MEASURED = json.loads((DOCS / "_static/performance/points.json").read_text())["points"]["no arguments"]
 PAGE = (DOCS / "explanation/scaling.md").read_text()
 DAY = 86_400

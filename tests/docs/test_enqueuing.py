@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings as project
 from django.contrib import admin
 from django.core.management import call_command
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.test import RequestFactory, TestCase, override_settings
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
@@ -32,6 +32,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from tests.support.commands import ROOT
 from tests.support.databases import alias
 from tests.support.factories import JobFactory
+from tests.support.jobs import sql
 from tests.support.workers import run_due
 
 from .shop import (
@@ -265,10 +266,7 @@ def invoices(shop: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Any]:
         return import_module(f"invoices.{name}")
 
     sys.path.insert(0, str(EXAMPLES))
-    with (
-        django_db_blocker.unblock(),
-        override_settings(INSTALLED_APPS=[*project.INSTALLED_APPS, "invoices"]),
-    ):
+    with django_db_blocker.unblock(), override_settings(INSTALLED_APPS=[*project.INSTALLED_APPS, "invoices"]):
         call_command("migrate", "invoices", verbosity=0)
         call_command("makemigrations", "invoices", check=True, dry_run=True, verbosity=0)
         module("admin")  # as autodiscover imports it in a project
@@ -276,8 +274,7 @@ def invoices(shop: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Any]:
         if admin.site.is_registered(module("models").Invoice):
             admin.site.unregister(module("models").Invoice)
         call_command("migrate", "invoices", "zero", verbosity=0)
-        with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM pgqueue_task WHERE model = 'invoices.Invoice'")
+        sql("DELETE FROM pgqueue_task WHERE model = 'invoices.Invoice'")
     sys.path.remove(str(EXAMPLES))
 
 

@@ -6,12 +6,10 @@ Celery has a broker in memory. Outside of CI, the tests of a queue that is not i
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
 from importlib import import_module
-from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
@@ -26,10 +24,11 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue.models import Job
+from tests.support.jobs import sql
 from tests.support.loggers import loggers_restored
 from tests.support.sessions import Connect
 
-from .shop import committed, example, in_shop, order, run, seconds_until, setting, work
+from .shop import committed, example, in_shop, order, run, seconds_until, setting, skip_without, work
 
 pytestmark = [in_shop[0], committed]
 
@@ -41,9 +40,7 @@ def peers(shop: None, django_db_blocker: Any) -> Iterator[None]:
     """The other queues, installed, with their tables in the default database."""
     if django.VERSION < (6, 0):
         pytest.skip("the examples import django.tasks")
-    for name in ("django_q", "django_tasks_db", "procrastinate"):
-        if find_spec(name) is None and not os.environ.get("CI"):
-            pytest.skip(f"{name} is not installed")
+    skip_without("django_q", "django_tasks_db", "procrastinate")
     more = ["django_q", "django_tasks_db", "procrastinate.contrib.django"]
     queues = {"Q_CLUSTER": {"name": "shop", "orm": "default", "workers": 1, "timeout": 30, "retry": 60}}
     with (
@@ -61,14 +58,12 @@ def peers(shop: None, django_db_blocker: Any) -> Iterator[None]:
         with connection.schema_editor() as editor:
             for model in managed:
                 editor.create_model(model)
-        with connection.cursor() as cursor:
-            cursor.execute(import_module("procrastinate.schema").SchemaManager.get_schema())
+        sql(import_module("procrastinate.schema").SchemaManager.get_schema())
         yield
         with connection.schema_editor() as editor:
             for model in managed:
                 editor.delete_model(model)
-        with connection.cursor() as cursor:
-            cursor.execute(_DROP_PROCRASTINATE)
+        sql(_DROP_PROCRASTINATE)
         connection.close()
         theirs: Any = import_module("procrastinate.contrib.django.procrastinate_app")
     theirs.current_app = theirs.FutureApp()  # for the next test of this module
@@ -117,6 +112,16 @@ def moved(command: str) -> str:
     return out.getvalue().strip()
 
 
+def moved_once(command: str) -> Job:
+    """Move two calls, one of which is for tomorrow. The job of the other has run."""
+    assert [moved(command), moved(command)] == ["2 moved", "0 moved"]
+    now, later = Job.objects.order_by("run_after")
+    assert (later.args, later.kwargs) == (now.args, now.kwargs)
+    assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
+    assert run(now).status == "done"
+    return now
+
+
 # --- django-tasks-db
 
 
@@ -139,12 +144,8 @@ def test_what_waits_in_django_tasks_db_is_moved_once(ordered: Any) -> None:
         example("db_tasks").check_out(ordered)
         example("db_tasks").check_out_tomorrow(ordered)
     with tasks(OURS):
-        assert moved("import_django_tasks_db") == "2 moved"
-        assert moved("import_django_tasks_db") == "0 moved"
-        now, later = Job.objects.order_by("run_after")
-        assert (now.queue_name, now.args) == ("billing", [ordered.pk])
-        assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
-        assert run(now).status == "done"
+        now = moved_once("import_django_tasks_db")
+    assert (now.queue_name, now.args) == ("billing", [ordered.pk])
 
 
 def test_a_task_that_a_worker_of_django_tasks_db_has_locked_is_not_moved(
@@ -183,14 +184,9 @@ def test_what_waits_in_django_q2_is_moved_once(ordered: Any) -> None:
     q2.check_out_tomorrow(ordered)
     q2.every_night()
     q2.async_task("os.getpid")  # this one stays
-    assert moved("import_django_q2") == "2 moved"
-    assert moved("import_django_q2") == "0 moved"
+    now = moved_once("import_django_q2")
     assert OrmQ.objects.count() == Schedule.objects.count() == 1
-    now, later = Job.objects.order_by("run_after")
     assert (now.task_path, now.args) == ("shop.billing.charge_order", [ordered.pk])
-    assert later.args == [ordered.pk]
-    assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
-    assert run(now).status == "done"
 
 
 def test_a_task_that_a_cluster_of_django_q2_runs_is_not_moved(ordered: Any) -> None:
@@ -242,22 +238,17 @@ def test_what_waits_in_procrastinate_is_moved_once(ordered: Any) -> None:
     before.check_out(ordered)
     before.check_out_tomorrow(ordered)
     before.order_changed(ordered)  # this one stays
-    assert moved("import_procrastinate") == "2 moved"
-    assert moved("import_procrastinate") == "0 moved"
+    now = moved_once("import_procrastinate")
     waiting = ProcrastinateJob.objects.filter(status="todo").values_list("task_name", flat=True)
     assert list(waiting) == ["shop.procrastinate_tasks.index_order"]
-    now, later = Job.objects.order_by("run_after")
     assert (now.task_path, now.kwargs) == ("shop.billing.charge_order", {"order_id": ordered.pk})
-    assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
-    assert run(now).status == "done"
 
 
 def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(ordered: Any) -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute("DELETE FROM procrastinate_jobs")
-        example("procrastinate_tasks").check_out(ordered)
-        # Race: a worker takes the job after the command has listed it.
-        cursor.execute("UPDATE procrastinate_jobs SET status = 'doing'")
+    sql("DELETE FROM procrastinate_jobs")
+    example("procrastinate_tasks").check_out(ordered)
+    # Race: a worker takes the job after the command has listed it.
+    sql("UPDATE procrastinate_jobs SET status = 'doing'")
     from procrastinate.contrib.django.models import ProcrastinateJob
 
     (job,) = ProcrastinateJob.objects.filter(status="doing")
@@ -298,11 +289,7 @@ class Broker:
 
 
 @pytest.fixture
-def celery(shop: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    if find_spec("celery") is None and not os.environ.get("CI"):
-        pytest.skip("celery is not installed")
-    # Every app would get the shared tasks of all tests, also those that have the same name on purpose.
-    monkeypatch.setattr("celery._state._on_app_finalizers", set())
+def celery(shop: None, own_celery: None) -> Iterator[Broker]:
     broker = Broker()
     yield broker
     broker.messages()

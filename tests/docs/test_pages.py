@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from django.core.management import load_command_class
-from django.db import connections
 from django.utils.module_loading import import_string
 
 import django_pgqueue
@@ -46,6 +45,7 @@ from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
 from tests.support.databases import sql_files
 from tests.support.examples import ROOT
+from tests.support.jobs import fetch
 
 from .shop import DOCS
 
@@ -162,9 +162,7 @@ TABLES = """
 
 
 def asked(query: str) -> set[str]:
-    with connections["default"].cursor() as cursor:
-        cursor.execute(query)
-        return {name for (name,) in cursor.fetchall()}
+    return {name for (name,) in fetch(query)}
 
 
 @pytest.mark.django_db
@@ -247,12 +245,8 @@ def test_the_page_of_job_has_the_statuses_of_the_table() -> None:
 
 @pytest.mark.django_db
 def test_the_page_of_sql_shows_the_signatures() -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "SELECT proname, pg_get_function_arguments(oid) FROM pg_proc WHERE proname = ANY (%s)",
-            [SQL_NAMES],
-        )
-        arguments = {name: re.sub(r"'[^']*'", "''", text) for name, text in cursor.fetchall()}
+    query = "SELECT proname, pg_get_function_arguments(oid) FROM pg_proc WHERE proname = ANY (%s)"
+    arguments = {name: re.sub(r"'[^']*'", "''", text) for name, text in fetch(query, SQL_NAMES)}
     parameter = r"(?:^|, )(?:IN |OUT )?(\w+) "
     sections = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
     listed = {}
@@ -394,15 +388,12 @@ BLOCKS = re.findall(
 )
 
 
-@pytest.mark.parametrize(
-    ("page", "row", "names"),
-    [
-        ("howto/admin-customize", r"^\| (`pgqueue_\w+`)", BLOCKS),
-        ("howto/troubleshooting", r"^\| (`\w+`(?:, `\w+`)*) \|", {*CODES} - {"blocked"}),
-        ("howto/redaction", r"^The default names are ([^.]+)\.", DEFAULT_NAMES),
-        ("reference/commands", r"^### (`pgqueue .*)$", found()),
-    ],
-)
+@pytest.mark.parametrize(("page", "row", "names"), [
+    ("howto/admin-customize", r"^\| (`pgqueue_\w+`)", BLOCKS),
+    ("howto/troubleshooting", r"^\| (`\w+`(?:, `\w+`)*) \|", {*CODES} - {"blocked"}),
+    ("howto/redaction", r"^The default names are ([^.]+)\.", DEFAULT_NAMES),
+    ("reference/commands", r"^### (`pgqueue .*)$", found()),
+])  # fmt: skip
 def test_the_page_lists_all_names(page: str, row: str, names: Iterable[str]) -> None:
     listed = " ".join(re.findall(row, (DOCS / f"{page}.md").read_text(), re.MULTILINE))
     assert sorted(re.findall(r"`(?:pgqueue )?([\w-]+)`", listed)) == sorted(names) != []
@@ -413,15 +404,12 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
     assert words == sorted(set(words))
 
 
-@pytest.mark.parametrize(
-    ("name", "versions"),
-    [
-        ("Python", re.findall(r"Python :: (3\.\d+)", PROJECT)),
-        ("Django", re.findall(r"Django :: ([\d.]+)", PROJECT)),
-        ("PostgreSQL", [str(number) for number in range(14, 19)]),
-        ("psycopg", re.findall(r"psycopg>=([\d.]+)", PROJECT)),
-    ],
-)
+@pytest.mark.parametrize(("name", "versions"), [
+    ("Python", re.findall(r"Python :: (3\.\d+)", PROJECT)),
+    ("Django", re.findall(r"Django :: ([\d.]+)", PROJECT)),
+    ("PostgreSQL", [str(number) for number in range(14, 19)]),
+    ("psycopg", re.findall(r"psycopg>=([\d.]+)", PROJECT)),
+])  # fmt: skip
 def test_the_page_of_versions_lists_the_supported_ones(name: str, versions: list[str]) -> None:
     listed = [row[0] for row in rows(reference("stability").split("\n## Supported versions\n")[1])]
     assert re.findall(rf"\b{name} ([\d.]+)", "\n".join(listed)) == versions

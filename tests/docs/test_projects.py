@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
 
+import environ
 import psycopg
 from django.core.management import get_commands
 
@@ -51,15 +52,31 @@ def test_the_commands_of_the_quickstart_exist() -> None:
     assert {"migrate", "runqueueworker", "runserver"} <= used <= {*get_commands()}
 
 
-def test_the_quickstart_and_the_tests_of_its_project(quickstart: dict[str, str]) -> None:
+def test_the_quickstart_and_the_tests_of_its_project(django_db_setup: None) -> None:
     """On one server, and side by side, because each process takes a second or two to start."""
-    manage(quickstart, "migrate", "--run-syncdb", "--verbosity", "0")
+    given: Any = environ.Env.db_url_config(os.environ["DATABASE_URL"])
+    name = f"quickstart_{uuid4().hex[:12]}"
+    quickstart = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("DJANGO_")},
+        "PGDATABASE": name, "PGHOST": given["HOST"], "PGPORT": str(given["PORT"] or 5432),
+        "PGUSER": given["USER"], "PGPASSWORD": given["PASSWORD"] or "", "PYTHONPATH": str(DOCS.parent),
+    }  # fmt: skip
     parts = (plays_the_quickstart, runs_its_tests_with_pytest, runs_its_tests_with_django)
-    with copies_for_tests(quickstart):
-        with ThreadPoolExecutor() as threads:
-            for end in [threads.submit(part, quickstart) for part in parts]:
-                end.result()
-        assert LEFT in manage(quickstart, "shell", "--command", STATUSES)
+    # Copies of the migrated database are the test databases, because migrating each of them takes long.
+    copies = [f"test_{name}{suffix}" for suffix in ("", "_gw0", "_1", "_2")]
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            manage(quickstart, "migrate", "--run-syncdb", "--verbosity", "0")
+            for copy in copies[:2]:
+                server.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
+            with ThreadPoolExecutor() as threads:
+                for end in [threads.submit(part, quickstart) for part in parts]:
+                    end.result()
+            assert LEFT in manage(quickstart, "shell", "--command", STATUSES)
+        finally:
+            for each in (*copies, name):
+                server.execute(f"DROP DATABASE IF EXISTS {each} WITH (FORCE)")
 
 
 def plays_the_quickstart(quickstart: dict[str, str]) -> None:
@@ -78,19 +95,6 @@ def plays_the_quickstart(quickstart: dict[str, str]) -> None:
     assert "admin 200 True" in said
     assert "page True True" in said
     assert LEFT in said
-
-
-@contextmanager
-def copies_for_tests(quickstart: dict[str, str]) -> Iterator[None]:
-    """Copies of the migrated database are the test databases, because migrating each of them takes long."""
-    name = quickstart["PGDATABASE"]
-    copies = [f"test_{name}{suffix}" for suffix in ("", "_gw0", "_1", "_2")]
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
-        for copy in copies[:2]:
-            server.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
-        yield
-        for copy in copies:
-            server.execute(f"DROP DATABASE IF EXISTS {copy}")
 
 
 def runs_its_tests_with_pytest(quickstart: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import Job, JobStat, Pause, Schedule, ScheduleRun, Worker
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.figures import classes
+from tests.support.jobs import value
 from tests.support.sessions import open_raw
 
 from .shop import ask, ask_by_name, committed, example, fresh, in_shop, order, run, statements
@@ -168,15 +169,14 @@ def test_a_job_whose_transaction_has_not_committed() -> None:
     with open_raw() as other:
         other.autocommit = False
         other.execute("SET application_name = 'the shell'")
-        row = other.execute("SELECT pgqueue_enqueue('shop.tasks.send_receipt', '[1]')").fetchone()
-        assert row is not None
-        assert why("reason", row[0])[0]["code"] == "unknown"
+        job = value(other, "SELECT pgqueue_enqueue('shop.tasks.send_receipt', '[1]')")
+        assert why("reason", job)[0]["code"] == "unknown"
         (open_one,) = of_the_shell()
         assert open_one["state"] == "idle in transaction"
         assert open_one["open_for"] > timedelta(0)
         assert "pgqueue_enqueue" in open_one["last_query"]
         other.commit()
-        assert why("reason", row[0])[0]["code"] == "no_worker"
+        assert why("reason", job)[0]["code"] == "no_worker"
     assert of_the_shell() == []
 
 

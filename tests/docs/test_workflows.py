@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import sys
 from collections.abc import Iterator
 from importlib import import_module, reload
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -108,14 +106,11 @@ def canvas(shop: None) -> Iterator[Any]:
 
 
 @pytest.fixture
-def celery(shop: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def celery(shop: None, own_celery: None) -> Iterator[Any]:
     """The examples of Celery, which run the tasks at once."""
-    if find_spec("celery") is None and not os.environ.get("CI"):
-        pytest.skip("celery is not installed")
-    from celery import Celery, _state
+    from celery import Celery
     from celery.app import builtins
 
-    monkeypatch.setattr(_state, "_on_app_finalizers", set())
     reload(builtins)  # which adds its own tasks again, and not the shared tasks of other tests
     app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=True)
     app.conf.task_always_eager = True
