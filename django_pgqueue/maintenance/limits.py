@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formatting import get_logger
+from ..postgres import sql_of
 from ..postgres.session import Session
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.paths import is_visible
@@ -12,23 +13,8 @@ from ..tasks.task import declared_tasks
 
 logger = get_logger(__name__)
 
-_DECLARE_SQL = (
-    "SELECT _pgqueue_declare_limits("
-    "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[], %s::text[])"
-)
-# Race: another worker may declare such a limit at this moment, in another module. It holds the row, so this
-# waits for it, and then leaves that row alone. Both lock rows in the order of their names.
-_WITHDRAW_SQL = """
-    UPDATE pgqueue_limit AS setting SET declared_concurrency = NULL, declared_rate = NULL,
-        declared_per = NULL, declared_burst = NULL, declared_by = ''
-    WHERE setting.name = ANY (ARRAY(
-        SELECT known.name FROM pgqueue_limit AS known
-        JOIN unnest(%s::text[], %s::text[]) AS gone (name, module)
-            ON gone.name = known.name AND gone.module = known.declared_by
-        ORDER BY known.name FOR NO KEY UPDATE OF known
-    ))
-    RETURNING setting.name
-"""
+_DECLARE_SQL = sql_of(__file__, "declare")
+_WITHDRAW_SQL = sql_of(__file__, "withdraw")
 
 
 class DeclaredLimits:

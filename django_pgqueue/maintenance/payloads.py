@@ -25,7 +25,7 @@ from .. import conf
 from ..exceptions import UnknownTask, WrongBackend
 from ..formatting import counted, get_logger
 from ..models import JobPayload
-from ..postgres import fetch_rows, fetch_value
+from ..postgres import fetch_rows, fetch_value, sql_of
 from ..postgres.aliases import same_database
 from ..schedules.policy import stored_policy
 from ..tasks.keys import limit_name, searched_places
@@ -38,18 +38,7 @@ from .schedules import database_of
 logger = get_logger(__name__)
 
 _EXISTS_SQL = "SELECT to_regproc('_pgqueue_declare_tasks') IS NOT NULL"
-# What is stored, and for each table of payloads its oid and the paths in its triggers.
-_STORED_SQL = """
-    SELECT coalesce((
-        SELECT jsonb_agg(to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid::bigint))
-        FROM pgqueue_task AS kind
-    ), '[]')::text, (
-        SELECT coalesce(jsonb_agg(jsonb_build_array(
-            to_regclass(given.name)::oid::bigint, to_jsonb(_pgqueue_payload_paths(to_regclass(given.name)))
-        ) ORDER BY given.place), '[]')
-        FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)
-    )::text
-"""
+_STORED_SQL = sql_of(__file__, "stored")
 _DECLARE_SQL = "SELECT _pgqueue_declare_tasks(%s::jsonb)"
 
 

@@ -36,12 +36,7 @@ INDEX_BYTES = 64 * 2**20
 INDEX_BYTES_OF_ROW = 500
 #: Milliseconds. Other sessions do not wait for the lock with which it waits for older transactions.
 _BOUNDS = {"lock_timeout": "60000", "statement_timeout": "1800000", "transaction_timeout": "0"}
-#: transaction_timeout is known from PostgreSQL 17 on.
-_BOUNDS_SQL = """
-    SELECT set_config(bound.name, bound.value, false)
-    FROM unnest(%s::text[], %s::text[]) AS bound (name, value)
-    WHERE bound.name IN (SELECT known.name FROM pg_settings AS known)
-"""
+_BOUNDS_SQL = sql_of(__file__, "bounds")
 _BLOATED_SQL = sql_of(__file__, "bloated")
 _LOCK_SQL = "SELECT pg_try_advisory_lock(_pgqueue_lock_key('reindex', ''))"
 

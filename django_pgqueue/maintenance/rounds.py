@@ -46,12 +46,7 @@ _STRAYS = (
 PAGE = 1_000  # batches, jobs that wait, or limit keys, in one round
 IN_USE_SQL = sql_of(__file__, "in_use")
 _SWEEP_SQL = sql_of(__file__, "sweep")
-_FREE_SQL = """
-    SELECT strays.jobs, strays.notable, unpaused
-    FROM _pgqueue_recover(
-        NULL, NULL, NULL, false, 'its worker was lost', %(crash_limit)s, %(batch)s, %(keep_errors)s
-    ) AS strays, _pgqueue_unpause(%(batch)s) AS unpaused
-"""
+_FREE_SQL = sql_of(__file__, "free")
 
 
 class Rounds:
@@ -167,9 +162,8 @@ def tell_retention(session: Session) -> None:
 
 def tell_foreign_locks(session: Session) -> None:
     """Log each session that holds a lock of the queue without any right to it, once."""
-    found = {
-        (holder.pid, holder.role): holder for holder in map(Holder._make, session.rows(FOREIGN_LOCKS_SQL))
-    }
+    holders = map(Holder._make, session.rows(FOREIGN_LOCKS_SQL))
+    found = {(holder.pid, holder.role): holder for holder in holders}
     _told_holders.intersection_update(found)
     for key, holder in found.items():
         if key not in _told_holders:

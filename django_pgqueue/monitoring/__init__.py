@@ -11,5 +11,3 @@ database         locks, old transactions, dead rows, connections, traffic
 The figures are not read from the history of jobs, so the time that they take depends neither on the history
 nor on the backlog.
 """
-
-from __future__ import annotations

@@ -62,13 +62,7 @@ def with_more(figures: dict[str, Any], *counts: str) -> dict[str, Any]:
     return {**figures, **dict.fromkeys(more, MOST), "more": more}
 
 
-_DEPTH_SQL = """
-    SELECT queue_name, sum(ready)::bigint,
-        CASE WHEN count(scheduled) = count(*) THEN sum(scheduled)::bigint END, sum(retrying)::bigint,
-        sum(running)::bigint, sum(blocked)::bigint, coalesce(max(oldest_ready), 0),
-        coalesce(max(longest_running), 0)
-    FROM _pgqueue_depth(%s) GROUP BY queue_name
-"""
+_DEPTH_SQL = sql_of(__file__, "depth_now")
 
 
 @dataclass(slots=True)
@@ -199,19 +193,10 @@ class Flow:
         return rises and self.ready >= least and self.oldest_ready >= _WAITS
 
     @property
-    def seconds_to_drain(self) -> float | None:
-        """After how long no job is ready any more, at these rates; None if that is never."""
-        if not self.ready:
-            return 0.0
-        surplus = self.ending - self.arriving
-        return self.ready / surplus if surplus > 0 else None
-
-    @property
     def counted(self) -> str:
         """How many jobs were ready when they were counted, in words."""
-        return _("%(count)s at %(time)s") % {
-            "count": number(self.ready), "time": f"{local(self.counted_at):%H:%M}"
-        }  # fmt: skip
+        time = f"{local(self.counted_at):%H:%M}"
+        return _("%(count)s at %(time)s") % {"count": number(self.ready), "time": time}
 
     @property
     def rates(self) -> str:
@@ -224,10 +209,10 @@ class Flow:
         """Where it leads, in words; empty if no job waits for long."""
         if not self.ready or self.oldest_ready < _WAITS:
             return ""
-        seconds = self.seconds_to_drain
-        if seconds is None:
+        surplus = self.ending - self.arriving
+        if surplus <= 0:
             return _("grows") if self.grows else ""
-        return _("empty in about %(age)s") % {"age": age(seconds)}
+        return _("empty in about %(age)s") % {"age": age(self.ready / surplus)}
 
 
 def flows(alias: str) -> dict[str, Flow]:

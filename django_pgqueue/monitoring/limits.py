@@ -71,11 +71,8 @@ def numbers_text(limit: Limit, prefix: str = "") -> str:
 
 def origin(limit: Limit) -> str:
     """Return where the numbers come from."""
-    if not limit.is_declared:
+    if not limit.is_overridden:
         gone = _("no longer declared in code; it can be deleted")
-        return _("set by a user") if limit.is_overridden else gone
-    if limit.is_overridden:
-        return _("set by a user; the code declares %(numbers)s") % {
-            "numbers": numbers_text(limit, "declared_")
-        }
-    return _("declared in code")
+        return _("declared in code") if limit.is_declared else gone
+    both = _("set by a user; the code declares %(numbers)s") % {"numbers": numbers_text(limit, "declared_")}
+    return both if limit.is_declared else _("set by a user")

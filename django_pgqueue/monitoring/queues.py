@@ -189,9 +189,8 @@ def slow_jobs(alias: str) -> list[SlowJob]:
     Raises ``TimeLimitReached``.
     """
     found = []
-    for task_path, job_id, seconds, histogram in span_rows(
-        alias, _SLOW, WEEK, least=LEAST_SECONDS, most=MOST
-    ):
+    rows = span_rows(alias, _SLOW, WEEK, least=LEAST_SECONDS, most=MOST)
+    for task_path, job_id, seconds, histogram in rows:
         p95 = percentile(histogram, 0.95) or 0.0
         if sum(histogram) >= LEAST_ATTEMPTS and seconds > TIMES_P95 * p95:
             found.append(SlowJob(task_path, job_id, seconds, p95))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from django.utils.translation import gettext as _
 
@@ -65,6 +65,7 @@ def between(name: str, start: datetime, end: datetime, now: datetime) -> TimeSpa
     return TimeSpan(name, min(end, now) - start, step, source, grain, source, end)
 
 
+By: TypeAlias = Literal["queue", "task"]
 SPAN_TIMEOUT = 5.0  # seconds that the statement may take
 _CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
 
@@ -78,10 +79,8 @@ def span_sql(*names: str) -> str:
     return sql_of(__file__, *names).format(**sums)
 
 
-_SERIES, _BREAKDOWN, _TRENDS, _TOTALS = (
-    span_sql("parts", "series"), span_sql("parts", "breakdown"), span_sql("parts", "trends"),
-    span_sql("totals"),
-)  # fmt: skip
+_SERIES, _BREAKDOWN, _TRENDS = (span_sql("parts", name) for name in ("series", "breakdown", "trends"))
+_TOTALS = span_sql("totals")
 
 
 @dataclass(slots=True)
@@ -139,13 +138,7 @@ def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> li
 
 
 def breakdown(
-    alias: str,
-    span: TimeSpan,
-    by: Literal["queue", "task"],
-    *,
-    queue: str = "",
-    task: str = "",
-    most: int = 100,
+    alias: str, span: TimeSpan, by: By, *, queue: str = "", task: str = "", most: int = 100
 ) -> list[Figures]:
     """Return the figures of the span by queue or task, most attempts first. Raises ``TimeLimitReached``."""
     of_task = by == "task" or bool(task)
@@ -220,9 +213,7 @@ class Trend:
         return [done + failed for done, failed in zip(self.done, self.failed, strict=True)]
 
 
-def trends(
-    alias: str, span: TimeSpan, by: Literal["queue", "task"], names: Iterable[str]
-) -> dict[str, Trend]:
+def trends(alias: str, span: TimeSpan, by: By, names: Iterable[str]) -> dict[str, Trend]:
     """Return the trend of each name, over the last hour, day or week, or from one time to another. Raises
     ``TimeLimitReached``.
     """

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from .. import conf
 from ..models import LiveJob, Worker
-from ..postgres import fetch_rows, fetch_value
+from ..postgres import fetch_rows, fetch_value, sql_of
 from ..postgres.ask import Answers, ask_all
 from ..postgres.session import SUPERVISOR
 
@@ -73,12 +73,7 @@ def is_dead(age: timedelta) -> bool:
     return age > timedelta(seconds=conf.current().lease)
 
 
-# A supervisor writes no row. Its processes do so when they have loaded the project. Everybody may read this
-# column.
-_STARTING = """
-    SELECT count(*) > (SELECT count(DISTINCT supervisor) FROM pgqueue_worker) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = %s
-"""
+_STARTING = sql_of(__file__, "starting")
 
 
 def one_is_starting(alias: str) -> bool:

@@ -19,18 +19,17 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import accumulate, groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 
 from ..formatting import get_logger
+from ..postgres import sql_of
 from ..postgres.session import LOST_CONNECTION, Session
 from .cron import EPOCH, Timing, latest_runs, next_run
 from .policy import known_policy
 
-if TYPE_CHECKING:
-    Rows = Callable[[str, Any], list[Any]]
-
+Rows: TypeAlias = Callable[[str, Any], list[Any]]
 
 logger = get_logger(__name__)
 LOOK_LIMIT = 1_000  # schedules in one look
@@ -39,47 +38,15 @@ SPREAD = 0.05  # seconds; not all supervisors look at the same moment
 STUCK_PAUSE = 0.25  # seconds; an open transaction edits what is due, or holds the unique key of its job
 MOST_STUCK = 10  # schedules in one round whose keys were held; waiting for more would delay the heartbeat
 
-
-def _microseconds(expression: str) -> str:
-    return f"(extract(epoch FROM {expression}) * 1000000)::bigint"
-
-
-_EPOCH = "timestamptz '1970-01-01 00:00:00+00'"
 _ACTIVE = (
     "schedule.paused_at IS NULL AND schedule.retired_at IS NULL"
     " AND schedule.name || '/' || schedule.xmin::text <> ALL (%(broken)s::text[])"
 )
 #: An expression with the parameter ``broken``: the seconds until the next look, negative if it is overdue,
 #: NULL if there is nothing to wait for. Runs that wait for a job are looked at every second.
-NEXT_LOOK = f"""(
-    SELECT min(look.seconds) FROM (
-        (SELECT date_part('epoch', coalesce(schedule.next_run_at, {_EPOCH}) - clock_timestamp()) AS seconds
-        FROM pgqueue_schedule AS schedule WHERE {_ACTIVE}
-        ORDER BY coalesce(schedule.next_run_at, {_EPOCH}) LIMIT 1)
-        UNION ALL
-        (SELECT 1.0 FROM pgqueue_schedule AS schedule WHERE schedule.waiting > 0 AND {_ACTIVE} LIMIT 1)
-    ) AS look
-)"""  # noqa: S608 - consists of constants
-_DUE_SQL = f"""
-    SELECT schedule.name, schedule.xmin::text, schedule.cron, {_microseconds("schedule.every")},
-        schedule.timezone, schedule.catch_up, schedule.catch_up_limit,
-        {_microseconds("schedule.next_run_at")}, {_microseconds("schedule.last_run_at")},
-        {_microseconds("schedule.since")}, {_microseconds("statement_timestamp()")}, schedule.owed::text,
-        CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path
-            AND schedule.policy -> 'args' = schedule.args AND schedule.policy -> 'kwargs' = schedule.kwargs
-        THEN NULL ELSE jsonb_build_array(schedule.task_path, schedule.args, schedule.kwargs)::text END
-    FROM pgqueue_schedule AS schedule
-    WHERE {_ACTIVE} AND (
-        coalesce(schedule.next_run_at, {_EPOCH}) <= statement_timestamp()
-        OR (schedule.waiting > 0
-            AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs)))
-    )
-    ORDER BY coalesce(schedule.next_run_at, {_EPOCH}), schedule.name LIMIT {LOOK_LIMIT}
-"""  # noqa: S608 - consists of constants
-_FIRE_SQL = (
-    "SELECT _pgqueue_fire(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],"
-    " %s::timestamptz[], %s::boolean[], %s::jsonb[])"
-)
+NEXT_LOOK = sql_of(__file__, "next_look").format(active=_ACTIVE)
+_DUE_SQL = sql_of(__file__, "due").format(active=_ACTIVE, most=LOOK_LIMIT)
+_FIRE_SQL = sql_of(__file__, "fire")
 
 
 class Firing:

@@ -109,13 +109,12 @@ def call_keys(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 def problems(row: Any) -> dict[str, list[str]]:
     """Return what is wrong with a ``Schedule``, each problem for the field that can correct it."""
     timing = "every" if row.cron is None else "cron"
+    if (row.cron is None) == (row.every is None):
+        timing = NON_FIELD_ERRORS
     return {
         **_first_problem(
             ("timezone", lambda: zone(row.timezone)),
-            (
-                NON_FIELD_ERRORS if (row.cron is None) == (row.every is None) else timing,
-                lambda: timing_of(row.cron, row.every, row.timezone),
-            ),
+            (timing, lambda: timing_of(row.cron, row.every, row.timezone)),
             ("jitter", lambda: check_jitter(timing_of(row.cron, row.every, row.timezone), row.jitter)),
         ),
         **_first_problem(

@@ -200,13 +200,10 @@ def _sessions(programs: list[Any]) -> Judgment:
 
 def _traffic(rows: list[Any]) -> Judgment:
     rates, since_reset = rows[0], rows[-1]
+    wal, time = filesizeformat(rates.wal_bytes_per_second), age(rates.seconds)
     finding = _(
         "%(commits).1f commits a second and %(wal)s of write-ahead log a second, over the last %(time)s."
-    ) % {
-        "commits": rates.commits_per_second,
-        "wal": filesizeformat(rates.wal_bytes_per_second),
-        "time": age(rates.seconds),
-    }
+    ) % {"commits": rates.commits_per_second, "wal": wal, "time": time}
     rule = _(
         "Act when there are deadlocks (the log of the server has the statements), or when the amount of log"
         " forces more checkpoints than are due by time (raise max_wal_size). Pages that read with a time"
@@ -233,17 +230,16 @@ def _wakeups(rows: list[Any]) -> Judgment:
 
 def _ring(rows: list[Any]) -> Judgment:
     [(shelf, seconds, retention)] = rows
+    facts = {"shelf": shelf, "time": age(seconds), "retention": age(retention)}
     finding = _(
         "History moved on to part %(shelf)d of 8, %(time)s ago. Finished jobs are kept for %(retention)s."
-    ) % {
-        "shelf": shelf, "time": age(seconds), "retention": age(retention),
-    }  # fmt: skip
+    )
     rule = _(
         "Act when history has not moved on for more than a third of the retention: no worker does the"
         " maintenance, or a long transaction reads the oldest part, which can then not be emptied."
     )
     # It should move after a sixth of the retention.
-    return _act_if(seconds > max(retention / 3, SHORTEST_TURN)), finding, rule
+    return _act_if(seconds > max(retention / 3, SHORTEST_TURN)), finding % facts, rule
 
 
 _PARTS: dict[str, tuple[Any, Callable[[list[Any]], Judgment]]] = {
