@@ -104,71 +104,61 @@ _WORKER = Cure(_("This takes a worker that is alive: %(command)s"), "manage.py r
 _FAILED = _("To retry what has failed: %(call)s")
 _OTHER = _("To see why that one is not finished: %(command)s")
 
-#: For each code, the first one counts whose template has all of its values.
-CURES: dict[str, tuple[Cure, ...]] = {
-    "failed": (_AGAIN,),
-    "cancelled": (_AGAIN,),
-    "worker_lost": (_WORKER,),
-    "cancel_requested": (
-        Cure(
-            _(
-                "A task that is not async stops only where it checks current_job().cancel_requested. If it "
-                "hangs, replace its process: after the grace period, the process ends together with the task."
-            )
-        ),
+CURES = {
+    "failed": _AGAIN,
+    "cancelled": _AGAIN,
+    "worker_lost": _WORKER,
+    "cancel_requested": Cure(
+        _(
+            "A task that is not async stops only where it checks current_job().cancel_requested. If it "
+            "hangs, replace its process: after the grace period, the process ends together with the task."
+        )
     ),
     # A retry removes the expiry; to make it due does not.
-    "expired": (_AGAIN._replace(text=_NOW.text),),
-    "scheduled": (_NOW,),
-    "retry": (_NOW,),
-    "snoozed": (_NOW,),
-    "put_back": (_NOW,),
-    "event": (Cure(_("To send the event: %(call)s"), "send_event({name}, {step!r})"),),
-    "after": (Cure(_OTHER, "manage.py pgqueue why {parent}"),),
-    "after_failed": (
-        Cure(_FAILED, "manage.py pgqueue retry {failed}", "retry({failed_name})"),
-        Cure(
-            _FAILED,
-            "manage.py pgqueue retry --batch {failed_batch}{database}",
-            "Batch.get({failed_batch}{using}).retry_failed()",
-        ),
+    "expired": _AGAIN._replace(text=_NOW.text),
+    "scheduled": _NOW,
+    "retry": _NOW,
+    "snoozed": _NOW,
+    "put_back": _NOW,
+    "event": Cure(_("To send the event: %(call)s"), "send_event({name}, {step!r})"),
+    "after": Cure(_OTHER, "manage.py pgqueue why {parent}"),
+    "after_failed": Cure(_FAILED, "manage.py pgqueue retry {failed}", "retry({failed_name})"),
+    "after_open_batch": Cure(
+        _("When all of its jobs are added, close it: %(call)s"), "Batch.get({open_batch}{using}).close()"
     ),
-    "after_open_batch": (
-        Cure(
-            _("When all of its jobs are added, close it: %(call)s"), "Batch.get({open_batch}{using}).close()"
-        ),
+    "after_over": _WORKER,
+    "paused": Cure(_("To end the pause: %(command)s"), "manage.py pgqueue resume --{pause}{database}"),
+    "pause_over": _WORKER,
+    "limit": Cure(
+        _("It starts when another one ends. To let more run at once: %(call)s"),
+        "set_limit({limit}, concurrency={more}{using})",
     ),
-    "after_over": (_WORKER,),
-    "paused": (Cure(_("To end the pause: %(command)s"), "manage.py pgqueue resume --{pause}{database}"),),
-    "pause_over": (_WORKER,),
-    "limit": (
-        Cure(
-            _("It starts when another one ends. To let more run at once: %(call)s"),
-            "set_limit({limit}, concurrency={more}{using})",
-        ),
+    "rate": Cure(
+        _("It starts in its turn. A higher rate is set with set_limit(), or on the page of the limit.")
     ),
-    "rate": (
-        Cure(_("It starts in its turn. A higher rate is set with set_limit(), or on the page of the limit.")),
+    "no_worker": Cure(_("See the log of the worker that starts."), "{starting}"),
+    "busy": Cure(_("Start more workers or processes, or give long jobs a queue and workers of their own.")),
+    "unknown_task": Cure(
+        _("Restart the workers with the code and the settings of the process that enqueued it.")
     ),
-    "no_worker": (
-        Cure(_("See the log of the worker that starts."), "{starting}"),
-        Cure(_("Start a worker: %(command)s"), "manage.py runqueueworker --queues {queue}{database}"),
+    "locked": Cure(
+        _("Commit that transaction, or end its session: %(call)s"), "SELECT pg_terminate_backend({pid})"
     ),
-    "busy": (
-        Cure(_("Start more workers or processes, or give long jobs a queue and workers of their own.")),
+    "wait_queue": Cure(_OTHER, "manage.py pgqueue why {first}"),
+    "behind": Cure(_("To let it start before them: %(call)s"), "edit({name}, priority={higher_priority})"),
+    "uncommitted": Cure(
+        _("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")
     ),
-    "unknown_task": (
-        Cure(_("Restart the workers with the code and the settings of the process that enqueued it.")),
+}
+#: What helps if the facts do not have all values of the first template.
+OTHERWISE = {
+    "after_failed": Cure(
+        _FAILED,
+        "manage.py pgqueue retry --batch {failed_batch}{database}",
+        "Batch.get({failed_batch}{using}).retry_failed()",
     ),
-    "locked": (
-        Cure(
-            _("Commit that transaction, or end its session: %(call)s"), "SELECT pg_terminate_backend({pid})"
-        ),
-    ),
-    "wait_queue": (Cure(_OTHER, "manage.py pgqueue why {first}"),),
-    "behind": (Cure(_("To let it start before them: %(call)s"), "edit({name}, priority={higher_priority})"),),
-    "uncommitted": (
-        Cure(_("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")),
+    "no_worker": Cure(
+        _("Start a worker: %(command)s"), "manage.py runqueueworker --queues {queue}{database}"
     ),
 }
 
@@ -179,7 +169,7 @@ def fix(code: str, facts: dict[str, Any], job: int, alias: str, *, in_shell: boo
     ``in_shell``: prefer calls to commands.
     """
     values = _values(facts, job, alias)
-    for cure in CURES.get(code, ()):
+    for cure in filter(None, (CURES.get(code), OTHERWISE.get(code))):
         try:
             call = ((in_shell and cure.in_shell) or cure.command).format(**values)
         except KeyError:

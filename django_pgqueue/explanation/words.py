@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from ..formatting import date_time, number, period, rate
 from ..monitoring.depth import capped
@@ -70,10 +70,10 @@ class Facts(dict[str, Any]):
         known = [found.get("name") or found.get("task_path"), found.get("state")]
         if found.get("since"):
             age = Facts(found, asked_at=self["asked_at"]).between("since")
-            known.append(_("for %(period)s") % {"period": age})
+            known.append(gettext("for %(period)s") % {"period": age})
         details = ", ".join(filter(None, known))
         values = {"job": reference(found["id"], is_batch=bool(found.get("is_batch"))), "details": details}
-        return Sentence(_("%(job)s (%(details)s)") if details else "%(job)s", values)
+        return Sentence(gettext("%(job)s (%(details)s)") if details else "%(job)s", values)
 
     def jobs(self, name: str, total: int | None = None) -> list[Any]:
         """Return those jobs of the facts, and how many more there are."""
@@ -90,12 +90,12 @@ class Facts(dict[str, Any]):
         words = f"{str(error.get('class', '')).removeprefix('builtins.')}: {error.get('message', '')}"
         if not error.get("step"):
             return words
-        return _("%(error)s (in the step %(step)s)") % {"error": words, "step": repr(error["step"])}
+        return gettext("%(error)s (in the step %(step)s)") % {"error": words, "step": repr(error["step"])}
 
 
 def reference(key: int, *, is_batch: bool = False) -> Reference:
     """Return a job or a batch, by its id."""
-    text = _("batch %(id)s") if is_batch else _("job %(id)s")
+    text = gettext("batch %(id)s") if is_batch else gettext("job %(id)s")
     return Reference("batch" if is_batch else "job", key, text % {"id": key})
 
 
@@ -106,55 +106,41 @@ def count(found: int) -> str:
 
 #: The reasons that are one sentence.
 _SENTENCES: dict[str, Any] = {
-    "unknown": gettext_lazy(
+    "unknown": _(
         "There is no job with this id. Either the transaction that made it has not committed or was "
         "rolled back, or the job is in another database, or it is finished and no longer kept."
     ),
-    "done": gettext_lazy("It was done at %(at)s."),
-    "cancelled": gettext_lazy("It was cancelled at %(at)s%(why)s."),
-    "running": gettext_lazy("It runs: %(details)s."),
-    "worker_lost": gettext_lazy(
-        "Its worker (%(worker)s) is lost: another worker puts the job back into its queue."
-    ),
-    "cancel_requested": gettext_lazy("It was asked to stop %(age)s ago, and still runs: %(details)s."),
-    "expired": gettext_lazy(
-        "It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."
-    ),
-    "scheduled": gettext_lazy("It is due in %(period)s, at %(at)s."),
-    "retry": gettext_lazy(
-        "Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."
-    ),
-    "snoozed": gettext_lazy("Its task has put it off: it is due in %(period)s, at %(at)s."),
-    "put_back": gettext_lazy("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
-    "sleeping": gettext_lazy("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
-    "after": gettext_lazy("It waits for %(parents)s."),
-    "after_failed": gettext_lazy(
-        "It waits for %(parents)s. It goes on when what has failed is retried and succeeds."
-    ),
-    "after_open_batch": gettext_lazy(
+    "done": _("It was done at %(at)s."),
+    "cancelled": _("It was cancelled at %(at)s%(why)s."),
+    "running": _("It runs: %(details)s."),
+    "worker_lost": _("Its worker (%(worker)s) is lost: another worker puts the job back into its queue."),
+    "cancel_requested": _("It was asked to stop %(age)s ago, and still runs: %(details)s."),
+    "expired": _("It expired at %(at)s, so it will not run. The next worker that comes to it cancels it."),
+    "scheduled": _("It is due in %(period)s, at %(at)s."),
+    "retry": _("Attempt %(attempt)s failed: %(error)s. The next one is due in %(period)s, at %(at)s."),
+    "snoozed": _("Its task has put it off: it is due in %(period)s, at %(at)s."),
+    "put_back": _("It was put back: %(reason)s. It is due in %(period)s, at %(at)s."),
+    "sleeping": _("It sleeps at the step %(step)s. It goes on in %(period)s, at %(at)s."),
+    "after": _("It waits for %(parents)s."),
+    "after_failed": _("It waits for %(parents)s. It goes on when what has failed is retried and succeeds."),
+    "after_open_batch": _(
         "It waits for %(parents)s. A batch that is open does not end: more jobs may be added to it."
     ),
-    "after_over": gettext_lazy(
+    "after_over": _(
         "All that it waited for is finished. Maintenance, which a worker does every few seconds, lets it go."
     ),
-    "limit": gettext_lazy(
-        "The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s"
-    ),
-    "rate": gettext_lazy(
-        "The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"
-    ),
-    "wait_queue": gettext_lazy(
+    "limit": _("The limit %(limit)s is full: %(running)s of %(allowed)s jobs run (%(holders)s).%(more)s"),
+    "rate": _("The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"),
+    "wait_queue": _(
         "It is in the wait queue of its limit key %(key)s, in which %(first)s is the first.%(more)s"
     ),
-    "unknown_task": gettext_lazy(
+    "unknown_task": _(
         "The worker that took it does not know its task: %(reason)s. Workers try again every 30 seconds."
     ),
-    "pause_over": gettext_lazy("The pause of its task has ended. A worker lets it go in a moment."),
-    "blocked": gettext_lazy("It is blocked: %(reason)s."),
-    "uncommitted": gettext_lazy(
-        "The transaction that asks has not committed the job, so no worker can see it yet."
-    ),
-    "ready": gettext_lazy("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
+    "pause_over": _("The pause of its task has ended. A worker lets it go in a moment."),
+    "blocked": _("It is blocked: %(reason)s."),
+    "uncommitted": _("The transaction that asks has not committed the job, so no worker can see it yet."),
+    "ready": _("Nothing holds it: it has been due for %(age)s, and should start within a moment."),
 }
 #: The fact with the time of a reason, if it is not "due_at".
 _TIMES = {
@@ -173,12 +159,12 @@ def sentence(code: str, given: dict[str, Any]) -> Sentence:
         where = _("Its call is the job %(job)s now.") if "job" in relay else _("Its call goes to %(to)s.")
         if code == "no_worker":
             where = _("Its call does not arrive in %(to)s before a worker here serves this queue.")
-        parts = {"why": sentence(code, {**given, "relay": None}), "where": Sentence(where, relay)}
+        parts = {"why": sentence(code, {**given, "relay": None}), "where": Sentence(str(where), relay)}
         return Sentence("%(why)s %(where)s", parts)
     if code in _FUNCTIONS:
         return _FUNCTIONS[code](facts)
     text, time = str(_SENTENCES[code]), _TIMES.get(code, "due_at")
-    why = facts["reason"] or (_("on request") if facts["asked_to_cancel_at"] else "")
+    why = facts["reason"] or (gettext("on request") if facts["asked_to_cancel_at"] else "")
     starts = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
     values = {
         "at": facts.at(time),
@@ -215,22 +201,21 @@ def _failed(facts: Facts) -> Sentence:
         attempts,
     )
     words = facts.error() or facts["reason"]
-    return Sentence(
-        text, {"at": facts.at("ended_at"), "attempts": attempts, "why": f": {words}" if words else ""}
-    )
+    why = f": {words}" if words else ""
+    return Sentence(text, {"at": facts.at("ended_at"), "attempts": attempts, "why": why})
 
 
 def _how_far(facts: Facts) -> list[Any]:
     """Return how far a running job is, as far as it has reported."""
-    parts: list[Any] = [_("attempt %(number)d") % {"number": facts["attempt"] or 0}]
+    parts: list[Any] = [gettext("attempt %(number)d") % {"number": facts["attempt"] or 0}]
     if facts["since"]:
-        parts.append(_("for %(period)s") % {"period": facts.between("since")})
-    parts.append(Sentence(_("on %(worker)s"), {"worker": _worker(facts)}))
+        parts.append(gettext("for %(period)s") % {"period": facts.between("since")})
+    parts.append(Sentence(gettext("on %(worker)s"), {"worker": _worker(facts)}))
     if facts["step"]:
-        parts.append(_("at the step %(step)s") % {"step": repr(facts["step"])})
+        parts.append(gettext("at the step %(step)s") % {"step": repr(facts["step"])})
     if progress := facts["progress"]:
         done, total = (number(progress.get(name) or 0) for name in ("done", "total"))
-        text = _("%(done)s of %(total)s done") if progress.get("total") else _("%(done)s done")
+        text = gettext("%(done)s of %(total)s done") if progress.get("total") else gettext("%(done)s done")
         note = f" ({progress['note']})" if progress.get("note") else ""
         parts.append(text % {"done": done, "total": total} + note)
     return parts
@@ -239,34 +224,34 @@ def _how_far(facts: Facts) -> list[Any]:
 def _worker(facts: Facts) -> Reference:
     worker = facts["worker"] or {}
     name = ":".join(str(part) for part in (worker.get("host"), worker.get("pid")) if part)
-    return Reference("worker", worker.get("id"), name or _("a worker that no longer exists"))
+    return Reference("worker", worker.get("id"), name or gettext("a worker that no longer exists"))
 
 
 def _event(facts: Facts) -> Sentence:
     step, end, now = repr(facts["step"]), facts.at("due_at"), facts.at("asked_at")
     if end is None or now is None or end - now >= A_LIFETIME:
-        return Sentence(_("It waits for the event %(name)s."), {"name": step})
+        return Sentence(gettext("It waits for the event %(name)s."), {"name": step})
     return Sentence(
-        _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
+        gettext("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
         {"name": step, "period": facts.between("asked_at", "due_at"), "at": facts.at("due_at")},
     )
 
 
 def _paused(facts: Facts) -> Sentence:
     text = {
-        "queue": _("The queue %(name)s is paused: %(details)s."),
-        "task": _("The task %(name)s is paused: %(details)s."),
-        "group": _("The group %(name)s is paused: %(details)s."),
-        "limit_key": _("The limit key %(name)s is paused: %(details)s."),
-        "argument": _("Jobs of this task with its value of %(name)s are paused: %(details)s."),
-    }.get(facts["kind"], _("Everything is paused: %(details)s."))
-    details: list[Any] = [Sentence(_("since %(at)s"), {"at": facts.at("since")})]
+        "queue": gettext("The queue %(name)s is paused: %(details)s."),
+        "task": gettext("The task %(name)s is paused: %(details)s."),
+        "group": gettext("The group %(name)s is paused: %(details)s."),
+        "limit_key": gettext("The limit key %(name)s is paused: %(details)s."),
+        "argument": gettext("Jobs of this task with its value of %(name)s are paused: %(details)s."),
+    }.get(facts["kind"], gettext("Everything is paused: %(details)s."))
+    details: list[Any] = [Sentence(gettext("since %(at)s"), {"at": facts.at("since")})]
     if facts["until"]:
-        details.append(Sentence(_("until %(at)s"), {"at": facts.at("until")}))
+        details.append(Sentence(gettext("until %(at)s"), {"at": facts.at("until")}))
     if facts["author"]:
-        details.append(_("by %(author)s") % {"author": facts["author"]})
+        details.append(gettext("by %(author)s") % {"author": facts["author"]})
     if facts["reason"]:
-        details.append(_("with the reason “%(reason)s”") % {"reason": facts["reason"]})
+        details.append(gettext("with the reason “%(reason)s”") % {"reason": facts["reason"]})
     name = facts["name"] or ""
     if facts["kind"] == "argument":  # only some users may see its value
         name = name.partition("=")[0].partition(" ")[2]
@@ -277,7 +262,7 @@ def _in_line(place: int | None) -> str:
     if place is None:
         return ""
     if not place:
-        return " " + _("It is the next one in the wait queue.")
+        return " " + gettext("It is the next one in the wait queue.")
     text = ngettext(
         "%(count)s job of its key is before it.", "%(count)s jobs of its key are before it.", place
     )
@@ -286,28 +271,28 @@ def _in_line(place: int | None) -> str:
 
 def _no_worker(facts: Facts) -> Sentence:
     if facts["ending"]:
-        text = _("The workers that serve the queue %(queue)s are ending.")
+        text = gettext("The workers that serve the queue %(queue)s are ending.")
     elif facts["silent"]:
-        text = _("The workers that serve the queue %(queue)s send no heartbeats.")
+        text = gettext("The workers that serve the queue %(queue)s send no heartbeats.")
     elif facts["starting"]:
-        text = _(
+        text = gettext(
             "No worker serves the queue %(queue)s in the database %(database)s yet: one is starting, but "
             "none of its processes has registered."
         )
     elif facts["served"]:
-        text = _(
+        text = gettext(
             "No worker serves the queue %(queue)s in the database %(database)s. The workers that are running "
             "serve other queues: %(served)s."
         )
     else:
-        text = _("No worker serves the queue %(queue)s in the database %(database)s.")
+        text = gettext("No worker serves the queue %(queue)s in the database %(database)s.")
     values = {"queue": repr(facts["queue_name"]), "database": repr(facts["database"])}
     return Sentence(text, {**values, "served": "; ".join(facts["served"] or [])})
 
 
 def _busy(facts: Facts) -> Sentence:
     if facts["lost"]:
-        text = _(
+        text = gettext(
             "The slots of the workers that serve its queue are taken, %(lost)s of %(slots)s by lost jobs, "
             "which were given back, but whose tasks have not ended."
         )
@@ -330,12 +315,12 @@ def _busy(facts: Facts) -> Sentence:
 
 
 def _locked(facts: Facts) -> Sentence:
-    details = [_("process %(pid)s") % {"pid": facts["pid"]}]
+    details = [gettext("process %(pid)s") % {"pid": facts["pid"]}]
     if facts["application"]:
         details.append(facts["application"])
     if facts["since"]:
-        details.append(_("open for %(period)s") % {"period": facts.between("since")})
-    text = _("Another transaction has locked its row (%(details)s), and workers skip it.")
+        details.append(gettext("open for %(period)s") % {"period": facts.between("since")})
+    text = gettext("Another transaction has locked its row (%(details)s), and workers skip it.")
     return Sentence(text, {"details": details})
 
 
@@ -355,7 +340,7 @@ def _behind(facts: Facts) -> Sentence:
             "the turn of %(count)s other group", "the turns of %(count)s other groups", facts["groups"]
         )
         parts.append(text % {"count": count(facts["groups"])})
-    return Sentence(_("Others come before it: %(parts)s."), {"parts": parts})
+    return Sentence(gettext("Others come before it: %(parts)s."), {"parts": parts})
 
 
 _FUNCTIONS: dict[str, Callable[[Facts], Sentence]] = {

@@ -1,4 +1,4 @@
-"""Conditions for commands: a database with the queue, known queues, one worker of a name, one fingerprint.
+"""Conditions for commands: databases with the queue, known queues, one worker of a name, one fingerprint.
 
 Each function raises a ``CommandError`` with a remedy.
 """
@@ -6,8 +6,9 @@ Each function raises a ``CommandError`` with a remedy.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import psycopg
 from django.core.management.base import CommandError
@@ -16,6 +17,7 @@ from django.db import OperationalError, connections
 from ..checks.database import database_problems, unapplied
 from ..formatting import counted, did_you_mean, get_logger
 from ..models import FailureGroup, Worker
+from ..postgres.ask import Answers, ask_all
 from ..postgres.session import LOST_CONNECTION
 from ..tasks.registry import declared_queues, queues_in_use
 from ._output import Nothing
@@ -23,6 +25,8 @@ from ._output import Nothing
 logger = get_logger(__name__)
 
 _MOST_CANDIDATES = 10
+
+T = TypeVar("T")
 
 
 def check_vendor(alias: str) -> None:
@@ -66,6 +70,26 @@ def check_database(alias: str) -> None:
     for problem in problems:
         if not str(problem.id).endswith("W005"):  # the supervisor will update the retention and log that
             logger.warning("%s %s", problem.msg, problem.hint)
+
+
+def on_shards(aliases: Iterable[str], read: Callable[[str], T], *, keep: bool = False) -> Answers[T]:
+    """Return what ``read`` returns for each shard with the queue, side by side. That one has nothing is an
+    error if all have nothing.
+    """
+
+    def ask(alias: str) -> T | Nothing:
+        check_vendor(alias)
+        check_database(alias)
+        try:
+            return read(alias)
+        except Nothing as error:
+            return error
+
+    answers = ask_all(aliases, ask, keep=keep)
+    given = {alias: each for alias, each in answers.given.items() if not isinstance(each, Nothing)}
+    if answers.given and not given:
+        raise Nothing("\n".join({str(each): "" for each in [*answers.given.values(), answers] if str(each)}))
+    return Answers(given, answers.failed)
 
 
 @contextmanager

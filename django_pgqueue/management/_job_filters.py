@@ -102,11 +102,6 @@ class Filters:
     arg: tuple[Argument, ...] = ()
     worker: int | None = None
 
-    @property
-    def are_given(self) -> bool:
-        """Whether anything is chosen."""
-        return self != Filters()
-
     def jobs(self, alias: str) -> QuerySet[Job]:
         """Return the chosen jobs. The conditions name the leaves and the indexes that have them."""
         jobs = Job.objects.using(alias)

@@ -130,9 +130,8 @@ def print_json(stdout: OutputWrapper, document: Any) -> None:
         ensure_ascii=not _is_utf8(stdout),
         default=lambda value: value.total_seconds() if isinstance(value, timedelta) else value.isoformat(),
     )
-    stdout.write(
-        "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
-    )
+    shown = (char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    stdout.write("".join(shown))
 
 
 def _is_utf8(stdout: Any) -> bool:

@@ -16,11 +16,10 @@ from django.utils import translation
 
 from ... import conf
 from ...exceptions import PgQueueError
-from ...postgres.ask import ask_all
 from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
-from .._conditions import check_database, check_vendor, reachable
-from .._output import Block, No, Nothing, Output, Table, no_reader, prepare
+from .._conditions import check_database, check_vendor, on_shards, reachable
+from .._output import Block, No, Output, Table, no_reader, prepare
 from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, Subcommand, accept_options, found, hinting
 
 
@@ -115,23 +114,14 @@ class Command(BaseCommand):
 
 
 def _on_each(subcommand: Subcommand, shards: Iterable[str], options: dict[str, Any]) -> Output:
-    """Run a subcommand on each shard, side by side, and return its outputs as one. That one has nothing is an
-    error if all have nothing.
-    """
+    """Run a subcommand on each shard, side by side, and return its outputs as one."""
 
-    def ask(alias: str) -> Output | Nothing:
-        check_vendor(alias)
-        check_database(alias)
-        try:
-            output = subcommand.run({**options, "database": alias, "shards": (alias,)})
-        except Nothing as error:
-            return error
+    def run(alias: str) -> Output:
+        output = subcommand.run({**options, "database": alias, "shards": (alias,)})
         return replace(output, text=[*output.text])  # what is read while it is printed is read now
 
-    answers = ask_all(shards, ask, keep=subcommand.shards == "commit")
-    outputs = {alias: each for alias, each in answers.given.items() if isinstance(each, Output)}
-    if not outputs and answers.given:
-        raise Nothing("\n".join({str(each): "" for each in [*answers.given.values(), answers] if str(each)}))
+    answers = on_shards(shards, run, keep=subcommand.shards == "commit")
+    outputs = answers.given
     errors = [f"{alias}: {output.error}" for alias, output in outputs.items() if output.error]
     said = [f"{alias}: {output.answer}" for alias, output in outputs.items() if output.answer]
     return Output(

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 from django.core.management.base import CommandError
 from django.db import transaction
@@ -147,24 +148,18 @@ def run(change: Change, options: dict[str, Any]) -> Output:
     names = {"database": aliases[0]} if len(plans) == 1 and not missing else {"shards": aliases}
     unchanged = [pk if len(plans) == 1 else public_id(pk, alias) for alias, pk in done.unchanged]
     document = {**names, "action": change.name, "dry_run": is_dry, **asdict(done), "unchanged": unchanged}
-    return Output(
-        () if options["quiet"] else [text], document, " ".join(filter(None, (error, missing))), code
-    )
+    error = " ".join(filter(None, (error, missing)))
+    return Output(() if options["quiet"] else [text], document, error, code)
 
 
-class _Plan(NamedTuple):
-    """What is to be done in a database."""
-
-    counts: Counter[str]  # how many of the jobs are in each state
-    question: str  # what to ask before, if their ids are given
-    steps: Steps  # what changes them
-
-
-def _plan(change: Change, ids: list[int], options: dict[str, Any], alias: str) -> _Plan:
+def _plan(change: Change, ids: list[int], options: dict[str, Any], alias: str) -> Any:
+    """Return how many jobs of a database are in each state (``counts``), what to ask before if their ids are
+    given (``question``), and the ``steps`` that change them.
+    """
     filters = filters_of(options, alias)
     if ids:
         return _by_ids(change, ids, alias)
-    if not filters.are_given:
+    if filters == Filters():
         raise ArgumentTypeError("Say which jobs: their ids, or options such as --task, --queue and --status.")
     return _by_filters(change, filters, alias)
 
@@ -176,7 +171,7 @@ def _state_of(job: tuple[str, int]) -> str:
     return f"{public_id(pk, alias)} ({status or 'gone'})"
 
 
-def _by_ids(change: Change, ids: list[int], alias: str) -> _Plan:
+def _by_ids(change: Change, ids: list[int], alias: str) -> Any:
     jobs = with_ids(Job.objects.using(alias).only("pk", "shelf", "status", "finished_at"), ids)
     question = ""
     if change.name == "retry" and (done := [str(job.pk) for job in jobs if job.status == Status.DONE]):
@@ -184,10 +179,9 @@ def _by_ids(change: Change, ids: list[int], alias: str) -> _Plan:
         more = f" and {len(done) - 5} more" if len(done) > 5 else ""
         named = f"Jobs {', '.join(done[:5])}{more} are" if len(done) > 1 else f"Job {done[0]} is"
         question = f"{named} done and would run a second time."
-    steps = (
-        (1, changed, [] if changed else [(alias, job.pk)]) for job, changed in change_each(change.run, jobs)
-    )
-    return _Plan(Counter(job.status for job in jobs), question, steps)
+    tried = change_each(change.run, jobs)
+    steps = ((1, changed, [] if changed else [(alias, job.pk)]) for job, changed in tried)
+    return SimpleNamespace(counts=Counter(job.status for job in jobs), question=question, steps=steps)
 
 
 def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
@@ -204,7 +198,7 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
         yield job, has_changed
 
 
-def _by_filters(change: Change, filters: Filters, alias: str) -> _Plan:
+def _by_filters(change: Change, filters: Filters, alias: str) -> Any:
     if wrong := [state for state in filters.status if state not in change.possible]:
         raise ArgumentTypeError(f"--status {wrong[0]}: such jobs cannot change. {change.rule}")
     if filters.worker is not None and Status.RUNNING not in change.possible:
@@ -224,7 +218,7 @@ def _by_filters(change: Change, filters: Filters, alias: str) -> _Plan:
 
     chunks = walk([jobs], change.run, commit)
     steps: Steps = ((chunk.found, chunk.changed, []) for chunk in chunks)
-    return _Plan(Counter(counts), "", steps)
+    return SimpleNamespace(counts=Counter(counts), question="", steps=steps)
 
 
 def _bounded(jobs: QuerySet[Job]) -> tuple[QuerySet[Job], dict[str, int]]:

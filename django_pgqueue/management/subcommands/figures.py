@@ -230,25 +230,23 @@ def _queues(options: dict[str, Any]) -> Output:
         for name in ("retention", "failed_retention"):
             of_queue = getattr(own.get(found.name), name, None)
             kept[name] = getattr(conf.current(), name) if of_queue is None else of_queue
-        text.append(
-            [
-                *(column(found.depth) for column in _NAMED_DEPTH.values()),
-                capped(found.failed.day),
-                rate_of_jobs(found.rate),
-                str(crew.serving(found.name)),
-                (numbers_text(limit) if limit else "") or "-",
-                *map(period, kept.values()),
-            ]
-        )
-        document.append(
-            {
-                **_depth_json(found.depth, crew, failed_in_24_hours=found.failed.day),
-                "lost": found.lost,
-                "per_second": round(found.rate, 6),
-                "limit": limit and _limit_json(limit),
-                **kept,
-            }
-        )
+        row = [
+            *(column(found.depth) for column in _NAMED_DEPTH.values()),
+            capped(found.failed.day),
+            rate_of_jobs(found.rate),
+            str(crew.serving(found.name)),
+            (numbers_text(limit) if limit else "") or "-",
+            *map(period, kept.values()),
+        ]
+        values = {
+            **_depth_json(found.depth, crew, failed_in_24_hours=found.failed.day),
+            "lost": found.lost,
+            "per_second": round(found.rate, 6),
+            "limit": limit and _limit_json(limit),
+            **kept,
+        }
+        text.append(row)
+        document.append(values)
     head = [*_NAMED_DEPTH, "Failed in 24 h", "Rate", "Workers", "Limit", "Keeps done", "Keeps failed"]
     return Output([Table(head, text, range(1, len(head)), "No queue is in use.")], document)
 

@@ -17,7 +17,7 @@ from heapq import merge
 from itertools import chain
 from time import monotonic
 from traceback import format_exception
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.core.management.base import CommandError
@@ -33,22 +33,25 @@ from ...formatting import counted, cut, date_time, get_logger, how_soon, number,
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
-from ...postgres.ask import SECONDS, Answers, ask_all
+from ...postgres.ask import SECONDS, Answers
 from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_call, redact_text
 from ...tasks.links import public_id
 from ...tasks.progress import Progress
 from ...worker.one_process import run_job
 from .._arguments import at_least, by_database, job_id, positions, seconds
-from .._conditions import check_database, reachable
+from .._conditions import on_shards, reachable
 from .._job_filters import Filters, add_filters, check_names, filters_of, with_ids
-from .._output import Block, Columns, Nothing, Output, Table, bar, plain_lines
+from .._output import Block, Columns, Output, Table, bar, plain_lines
 from .._parser import INTERRUPTED, argument, subcommand
 
 logger = get_logger(__name__)
 
 PATIENCE = 5.0  # seconds that one statement may take
 MOST = 1000  # jobs in one list
+
+_Page: TypeAlias = tuple[list[Any], int | None]
+"""Jobs, and the id above which all jobs were read, if the time was not enough to read all."""
 
 _ID = argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
 
@@ -103,14 +106,8 @@ def _details(alias: str, ids: list[int]) -> list[tuple[Any, dict[str, Any]]]:
         return [(job, _details_json(job)) for job in jobs]
 
 
-class _Page(NamedTuple):
-    """The newest jobs of a database, one more than wanted if there are more."""
-
-    jobs: list[Any]
-    lowest: int | None  # the id above which all jobs were read, if the time was not enough to read all
-
-
 def _read(options: dict[str, Any], alias: str, limit: int, patience: float) -> _Page:
+    """Return the newest jobs of a database, one more than wanted if there are more."""
     filters = filters_of(options, alias)
     jobs, lowest = _newest(filters, alias, options["after"].get(alias), limit + 1, patience)
     with time_limit(alias, PATIENCE):
@@ -120,7 +117,7 @@ def _read(options: dict[str, Any], alias: str, limit: int, patience: float) -> _
     for job in jobs:
         job.last_message = beginning(job.last_message or "", _READ, job.task_path, _MESSAGE)
         _add_arguments(job)
-    return _Page(jobs, lowest)
+    return jobs, lowest
 
 
 def _pages(options: dict[str, Any], limit: int) -> Answers[_Page]:
@@ -131,19 +128,7 @@ def _pages(options: dict[str, Any], limit: int) -> Answers[_Page]:
             raise ArgumentTypeError(f"--after names another database than {aliases[0]!r}.")
         options["after"] = dict.fromkeys(aliases if after else [], *after.values())
         return Answers({aliases[0]: _read(options, aliases[0], limit, PATIENCE)}, {})
-
-    def read(alias: str) -> _Page | Nothing:
-        check_database(alias)
-        try:
-            return _read(options, alias, limit, SECONDS / 2)
-        except Nothing as error:
-            return error
-
-    answers = ask_all(aliases, read)
-    pages = {alias: each for alias, each in answers.given.items() if isinstance(each, _Page)}
-    if answers.given and not pages:
-        raise next(each for each in answers.given.values() if isinstance(each, Nothing))
-    return Answers(pages, answers.failed)
+    return on_shards(aliases, lambda alias: _read(options, alias, limit, SECONDS / 2))
 
 
 def _list(options: dict[str, Any]) -> Output:
@@ -152,12 +137,13 @@ def _list(options: dict[str, Any]) -> Output:
     """
     aliases, limit = options["shards"], min(MOST, options["limit"])
     is_all, answers = len(aliases) > 1, _pages(options, limit)
-    pages, after = answers.given, options["after"]
-    found = [*merge(*(page.jobs for page in pages.values()), key=lambda job: job.enqueued_at, reverse=True)]
-    jobs, is_cut = found[:limit], any(page.lowest is not None for page in pages.values())
-    after = after | {job._state.db: job.pk for job in jobs}
+    read = [jobs for jobs, _lowest in answers.given.values()]
+    found = [*merge(*read, key=lambda job: job.enqueued_at, reverse=True)]
+    lowest = {alias: each for alias, (_jobs, each) in answers.given.items() if each is not None}
+    jobs, is_cut = found[:limit], bool(lowest)
+    after = options["after"] | {job._state.db: job.pk for job in jobs}
     if len(found) <= limit:  # all that were found are shown
-        after |= {alias: page.lowest for alias, page in pages.items() if page.lowest is not None}
+        after |= lowest
     position: Any = None
     if len(found) > limit or is_cut:
         ids = [public_id(pk, alias) for alias, pk in after.items()]
@@ -167,9 +153,8 @@ def _list(options: dict[str, Any]) -> Output:
     if is_all:
         shown = [{"shard": job._state.db, **row} for job, row in zip(jobs, shown, strict=True)]
         document = {"jobs": shown, "next": position, "timed_out": is_cut, "unanswered": answers.failed}
-    empty = (
-        "There is no such job." if any(options[each.name] for each in fields(Filters)) else "There is no job."
-    )
+    chooses = any(options[each.name] for each in fields(Filters))
+    empty = "There is no such job." if chooses else "There is no job."
     rest = f"There are more: --after {position}"
     if is_cut:
         empty = "No such job was found."
@@ -187,9 +172,7 @@ def _id(job: Any) -> str:
     return public_id(job.pk, job._state.db)
 
 
-def _newest(
-    filters: Filters, alias: str, after: int | None, most: int, patience: float
-) -> tuple[list[Any], int | None]:
+def _newest(filters: Filters, alias: str, after: int | None, most: int, patience: float) -> _Page:
     """Return the newest of these jobs. They are read in ranges of ids, so that what no index finds does not
     take longer than ``patience`` either: then the id above which all jobs were read is returned, too.
     """

@@ -129,9 +129,8 @@ _PAUSES: Columns = {
 @subcommand("pauses", "List what is paused, by whom, why, and until when", shards="each")
 def _pauses(options: dict[str, Any]) -> Output:
     pauses = Pause.objects.using(options["database"]).filter(IN_FORCE).order_by("kind", "name")
-    return Output(
-        [Table.of(_PAUSES, pauses, empty="Nothing is paused.")], [_pause_json(row) for row in pauses]
-    )
+    table = Table.of(_PAUSES, pauses, empty="Nothing is paused.")
+    return Output([table], [_pause_json(row) for row in pauses])
 
 
 _WORKERS: Columns = {

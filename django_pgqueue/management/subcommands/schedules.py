@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
+from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -71,21 +72,19 @@ def _list(alias: str) -> Output:
     rows = list(words.with_clock(Schedule.objects.using(alias)).order_by("name"))
     words.add_last_runs(alias, rows)
     head = [f"Times are in {timezone.get_current_timezone_name()}.", ""] if rows else []
-    table = Table.of(
-        _SCHEDULES, rows, empty="There is no schedule. A worker that starts stores the schedules of the code."
-    )
-    return Output([*head, table], [_json(row) for row in rows])
+    empty = "There is no schedule. A worker that starts stores the schedules of the code."
+    return Output([*head, Table.of(_SCHEDULES, rows, empty=empty)], [_json(row) for row in rows])
 
 
 _SCHEDULES: Columns = {
     "Schedule": lambda row: row.name,
     "State": lambda row: _state(row),
-    "Next run": lambda row: "cannot run" if _problem(row) else _next_run(row),
+    "Next run": lambda row: "cannot run" if _runs(row)[1] else _next_run(row),
     "Last run": lambda row: _run_line(row.last),
     "When": lambda row: _when(row),
     "Task": lambda row: row.task_path,
     "Declared in": words.origin,
-    "Problem": lambda row: _problem(row),
+    "Problem": lambda row: _runs(row)[1],
 }
 
 
@@ -161,27 +160,26 @@ def _when(schedule: Any) -> str:
 
 def _next_run(schedule: Any) -> str:
     """Return when a schedule runs next, and how soon."""
-    if not schedule.is_active or _problem(schedule):
-        return _problem(schedule) or "-"
-    [run] = words.next_runs(schedule, 1)
-    return f"{date_time(run)}, {how_soon(run - schedule.now)}"
+    runs, problem = _runs(schedule)
+    if problem or not schedule.is_active:
+        return problem or "-"
+    return f"{date_time(runs[0])}, {how_soon(runs[0] - schedule.now)}"
 
 
-def _problem(schedule: Any) -> str:
-    """Return why a schedule cannot run; empty if it can."""
+def _runs(schedule: Any, count: int = 1) -> tuple[list[datetime], str]:
+    """Return the next runs; none if it cannot run, and why."""
     try:
-        words.next_runs(schedule, 1)
+        return words.next_runs(schedule, count), ""
     except ValueError as error:
-        return str(error)
-    return ""
+        return [], str(error)
 
 
 def _next_runs(schedule: Any) -> Iterator[str]:
     """Yield the next runs, also in the schedule's own time zone if its clock shows another time."""
-    if problem := _problem(schedule):
+    runs, problem = _runs(schedule, NEXT_RUNS)
+    if problem:
         yield f"It cannot run: {problem}"
         return
-    runs = words.next_runs(schedule, NEXT_RUNS)
     yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
     for run in runs:
         there = f"{run.astimezone(zone(schedule.timezone)):%Y-%m-%d %H:%M:%S}"
@@ -197,9 +195,8 @@ def _run_line(run: ScheduleRun | None) -> str:
 
 
 def _json(schedule: Any) -> dict[str, Any]:
-    last, problem = schedule.last, _problem(schedule)
+    last, (runs, problem) = schedule.last, _runs(schedule)
     args, kwargs = redact_call(schedule.args, schedule.kwargs, schedule.task_path)
-    is_due = schedule.is_active and not problem
     columns = (
         "name", "cron", "every", "timezone", "paused_at", "pause_author", "pause_reason", "retired_at",
         "source", "declared_by",
@@ -211,7 +208,7 @@ def _json(schedule: Any) -> dict[str, Any]:
         "kwargs": kwargs,
         "when": words.timing(schedule),
         "state": words.state(schedule)[0],
-        "next_run_at": words.next_runs(schedule, 1)[0] if is_due else None,
+        "next_run_at": runs[0] if runs and schedule.is_active else None,
         "problem": problem,
         "last_run": last and {"run_at": last.run_at, "outcome": last.outcome, "job": last.job_id},
         "overridden": words.changes(schedule),

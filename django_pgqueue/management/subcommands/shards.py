@@ -132,9 +132,8 @@ def _rows(aliases: Sequence[str]) -> list[dict[str, Any]]:
 
 def _row(alias: str) -> dict[str, Any]:
     shard = read_shard(alias)
-    counts = LiveJob._base_manager.using(alias).aggregate(
-        live=Count("pk"), running=Count("pk", filter=Q(status="running"))
-    )
+    running = Count("pk", filter=Q(status="running"))
+    counts = LiveJob._base_manager.using(alias).aggregate(live=Count("pk"), running=running)
     number, workers = None if shard is None else shard.number, Worker.objects.using(alias).count()
     return {"shard": alias, "state": _state(alias, shard), "number": number, **counts, "workers": workers}
 
