@@ -7,7 +7,8 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     base         what all pages have: the database, permissions, a time limit, no control characters
     console      visible jobs, URLs, the bar to all pages, the frame of pages without a model, what is paused
     display      values, times, names and texts, in the same way everywhere
-    lists        lists that stay fast with a long history; shard_lists joins the ones of several databases
+    lists        lists that stay fast with a long history
+    shards       the shard that a page shows, and lists of all shards
     charts       figures as drawings
     overview     is the queue well?
     jobs         the list of jobs; job_page is the page of one

@@ -207,9 +207,8 @@ def filter_words(query: QueryDict, meaning: str) -> str:
 def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str = "") -> None:
     """Write an entry for each of these jobs, which one action has changed."""
     if len(jobs) > 1:
-        words += " " + ngettext("One of %(number)s job.", "One of %(number)s jobs.", len(jobs)) % {
-            "number": formatting.number(len(jobs))
-        }
+        one = ngettext("One of %(number)s job.", "One of %(number)s jobs.", len(jobs))
+        words += " " + one % {"number": formatting.number(len(jobs))}
         if filters:
             words += " " + _("Filters: %(filters)s.") % {"filters": filters}
     LogEntry.objects.log_actions(user, jobs, CHANGE, change_message=words)

@@ -36,8 +36,7 @@ from ..postgres.replicas import replica_state
 from ..postgres.timeout import TimeLimitReached, time_limit
 from .console import ROW_SHARD, Paused, bar, console_page, on_row_shard, page_url, paused
 from .lists import OtherAddress, address
-from .shard_lists import act_on_all, list_of_all, shard_links
-from .shards import View, chosen, is_of_all, of_page, on_shard
+from .shards import View, act_on_all, chosen, is_of_all, list_of_all, of_page, on_shard, shard_links
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin

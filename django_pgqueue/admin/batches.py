@@ -15,7 +15,7 @@ from django.utils.translation import ngettext, pgettext_lazy
 from .. import formatting
 from ..encoding import whole_number
 from ..jobs.batches import Batch
-from ..models import BatchCounts, Job, JobBatch
+from ..models import Job, JobBatch
 from ..models.batch import counts_of
 from ..models.job import Status
 from . import display
@@ -133,8 +133,6 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
     )
     over = column(_("finished"), lambda batch: display.time(batch.finished_at))
 
-    # The buttons and the actions of the list.
-
     row_actions: ClassVar = {
         "cancel": RowAction("cancel", _("Cancel batch"), _("Cancel batches")),
         "retry": RowAction("retry", _("Retry failed jobs"), _("Retry the failed jobs of batches")),
@@ -157,8 +155,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
         if not batches:
             return None
         if not is_confirmed(request):
-            counts = counts_of(self.database, [batch.pk for batch in batches])
-            effects = [_effect(batch, counts[batch.pk], name) for batch in batches]
+            effects = [_effect(batch, name) for batch in self.rows_for_list(batches)]
             return self.ask(request, action.title, effects, batches)
         changed = {batch: self._act(batch, name) for batch in batches}
         # A cancel also closes a batch that has no live jobs.
@@ -197,7 +194,7 @@ class BatchAdmin(WorkflowPages[JobBatch], RowActions[JobBatch]):
             return 0
 
 
-def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
+def _effect(batch: Any, name: str) -> RowEffect:
     """Return what would happen to a batch."""
     if name == "cancel" and batch.is_finished:
         return about(batch, _("{name} has finished."), acts=False)
@@ -205,10 +202,10 @@ def _effect(batch: JobBatch, counts: BatchCounts, name: str) -> RowEffect:
         text = _(
             "{name} would be closed, and {jobs} would be cancelled; running ones would be asked to stop."
         )
-        return about(batch, text, jobs=_jobs(counts.live))
-    if not counts.failed:
+        return about(batch, text, jobs=_jobs(batch.counts.live))
+    if not batch.counts.failed:
         return about(batch, _("{name} has no failed jobs."), acts=False)
-    return about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(counts.failed))
+    return about(batch, _("{name} would go on: {jobs} would run again."), jobs=_jobs(batch.counts.failed))
 
 
 def _jobs(count: int) -> str:

@@ -16,17 +16,7 @@ from .. import formatting
 from ..formatting import throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
 from ..monitoring.depth import DepthPoint, deploys
-from ..monitoring.spans import (
-    DAY,
-    HOUR,
-    MONTH,
-    WEEK,
-    Figures,
-    TimeSpan,
-    between,
-    percentile,
-    percentile_text,
-)
+from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, Figures, TimeSpan, between, percentile, percentile_text
 from ..postgres.clock import server_now
 from . import display
 from .console import assets

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django
 from django.contrib.admin import AdminSite, ModelAdmin
@@ -35,9 +35,6 @@ from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Work
 from ..models.queue import IN_FORCE
 from .display import linked, page_zone, time
 from .lists import address
-
-if TYPE_CHECKING:
-    from django.utils.functional import _StrPromise
 
 
 def visible_jobs(site: AdminSite, request: HttpRequest, alias: str) -> QuerySet[Job]:
@@ -120,7 +117,7 @@ def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
 SHARD, _ALL = "shard", "all"  # in an address
 
 #: Each page with the letter after "g" (static/django_pgqueue/keys.js).
-_PAGES: list[tuple[_StrPromise, type[Model], str, str]] = [
+_PAGES: list[tuple[Any, type[Model], str, str]] = [
     (gettext_lazy("Overview"), Job, "overview", "o"),
     (gettext_lazy("Jobs"), Job, "changelist", "j"),
     (gettext_lazy("Failures"), Job, "failures", "f"),
@@ -174,25 +171,23 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
     breadcrumbs, or else above the messages.
     """
     here = (request.resolver_match.url_name if request.resolver_match else "") or ""
-    tabs, roots = [], []
+    tabs: dict[str, dict[str, str]] = {}
     for label, model, page, key in _PAGES:
         if url := page_url(site, request, model, page):
             name = f"{model._meta.app_label}_{model._meta.model_name}_{page}"
-            current = "page" if here == name else ""
-            tabs.append({"label": str(label), "url": url, "key": key, "current": current})
             # How the names of the pages below this page begin: "job_failure" for "job_failures".
-            roots.append(name.removesuffix("changelist").removesuffix("s"))
-    below = max(filter(here.startswith, roots), default="")
-    above = dict(zip(roots, (tab["url"] for tab in tabs), strict=True)).get(below, "")
+            root = name.removesuffix("changelist").removesuffix("s")
+            current = "page" if here == name else ""
+            tabs[root] = {"label": str(label), "url": url, "key": key, "current": current}
+    above = tabs.get(max(filter(here.startswith, tabs), default=""), {"url": "", "current": ""})
+    above["current"] = above["current"] or "true"
     # The row of a page is on one shard: to another one, the page above leads.
     is_of_row = bool(request.resolver_match and request.resolver_match.kwargs)
-    for tab, root in zip(tabs, roots, strict=True):
-        tab["current"] = tab["current"] or ("true" if root == below else "")
     return {
-        "pgqueue_nav": tabs,
-        "pgqueue_bars": iter([tabs] if tabs else []),
+        "pgqueue_nav": [*tabs.values()],
+        "pgqueue_bars": iter([[*tabs.values()]] if tabs else []),
         "pgqueue_zone": page_zone(),
-        "pgqueue_shards": _switch(request, above if is_of_row else request.path),
+        "pgqueue_shards": _switch(request, above["url"] if is_of_row else request.path),
         "pgqueue_replica": getattr(request, "pgqueue_replica", ""),
     }
 

@@ -66,13 +66,12 @@ def _section(part: DatabasePart) -> dict[str, Any]:
     columns = _COLUMNS.get(part.code, ())
     shown: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for row in part.rows if columns else ():
-        shown[part.code == "tables" and _is_minor(row)].append(
-            {
-                "cells": [cell(row) for _label, cell in columns],
-                "statements": [(label, getattr(row, name)) for label, name in _STATEMENTS.get(part.code, ())],
-                "is_alarming": part.code in _ALARMS and _ALARMS[part.code](row),
-            }
-        )
+        line = {
+            "cells": [cell(row) for _label, cell in columns],
+            "statements": [(label, getattr(row, name)) for label, name in _STATEMENTS.get(part.code, ())],
+            "is_alarming": part.code in _ALARMS and _ALARMS[part.code](row),
+        }
+        shown[part.code == "tables" and _is_minor(row)].append(line)
     return {
         "part": part,
         "badge": display.badge(f"check-{part.state}", str(part.state.label)),

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -25,7 +26,7 @@ from .. import formatting
 from ..models import FailureGroup, Job, Pause, Queue
 from ..models.job import Status
 from ..monitoring.depth import capped
-from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts, unmute
+from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts
 from ..monitoring.health import PATIENCE
 from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS, TimeSpan
 from ..postgres.timeout import TimeLimitReached, time_limit, within
@@ -36,8 +37,7 @@ from .console import console_page, hides, of_row, page_url, task_url, with_query
 from .display import breakable, linked
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .lists import links, names_filter, queue_names, task_paths
-from .shard_lists import added_up, by_name, over_shards, said_without, shard_links, union
-from .shards import is_of_all
+from .shards import added_up, by_name, is_of_all, over_shards, said_without, shard_links, union
 
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
@@ -46,25 +46,6 @@ _PARTS = {
     "queue": gettext_lazy("Queues"),
     "version": gettext_lazy("Versions"),
 }
-
-
-class _GroupsThere(NamedTuple):
-    """What a shard knows for the list."""
-
-    span: TimeSpan
-    groups: list[GroupFigures] | None  # None: not in time
-    queues: list[str]
-    tasks: list[str]
-
-
-class _GroupThere(NamedTuple):
-    """What a shard knows of a group."""
-
-    span: TimeSpan
-    group: GroupFigures
-    parts: dict[str, list[Part]]
-    jobs: tuple[int, int]
-    is_kept: bool  # the newest job
 
 
 class FailurePages(DatabaseAdmin[Job]):
@@ -98,14 +79,15 @@ class FailurePages(DatabaseAdmin[Job]):
         chosen = {name: request.GET.get(name, "") for name in ("queue", "task")}
         muted, is_all = request.GET.get("muted") == "1", is_of_all(request)
 
-        def read(alias: str) -> _GroupsThere:
-            span, found = chosen_span(request, alias, SPANS, DAY), None
+        def read(alias: str) -> Any:
+            span, found = chosen_span(request, alias, SPANS, DAY), None  # None: not in time
             try:
                 found = groups(alias, span, **chosen, muted=muted, most=MOST_GROUPS + 1)
             except TimeLimitReached:
                 if is_all:  # like a shard that does not answer
                     raise
-            return _GroupsThere(span, found, queue_names(alias), task_paths(alias))
+            queues, tasks = queue_names(alias), task_paths(alias)
+            return SimpleNamespace(span=span, groups=found, queues=queues, tasks=tasks)
 
         answers = over_shards(self, read)
         given = answers.given
@@ -154,15 +136,15 @@ class FailurePages(DatabaseAdmin[Job]):
         self._check_failures(request)
         fingerprint, is_all = unquote(fingerprint), is_of_all(request)
 
-        def read(alias: str) -> _GroupThere | None:
-            span = chosen_span(request, alias, SPANS, DAY)
-            found = group(alias, fingerprint, span)
-            if found is None:
+        def read(alias: str) -> Any:
+            there = SimpleNamespace(span=chosen_span(request, alias, SPANS, DAY))
+            there.group = group(alias, fingerprint, there.span)
+            if there.group is None:
                 return None
-            is_kept = self.model._default_manager.using(alias).filter(pk=found.sample_job).exists()
-            return _GroupThere(
-                span, found, parts(alias, fingerprint, span), jobs_of(alias, fingerprint), is_kept
-            )
+            sample = self.model._default_manager.using(alias).filter(pk=there.group.sample_job)
+            there.is_kept, there.jobs = sample.exists(), jobs_of(alias, fingerprint)
+            there.parts = parts(alias, fingerprint, there.span)
+            return there
 
         try:
             answers = over_shards(self, read)
@@ -194,9 +176,6 @@ class FailurePages(DatabaseAdmin[Job]):
             found.name or _("Failure without an error"),
             media=MEDIA,
             **row(self, found),
-            group=found,
-            total_failed=formatting.number(found.total_failed),
-            total_retried=formatting.number(found.total_retried),
             chart=_chart(found),
             trace=short or found.traceback,
             full_trace=found.traceback if short else "",
@@ -221,14 +200,11 @@ class FailurePages(DatabaseAdmin[Job]):
         if not self.has_mute_permission(request):
             raise PermissionDenied
         fingerprint, unmutes = unquote(fingerprint), request.POST.get("action") == "unmute"
+        author = None if unmutes else request.user.get_username()
 
-        def change(alias: str) -> tuple[FailureGroup | None, int]:
+        def change(alias: str) -> tuple[FailureGroup | None, bool]:
             known = FailureGroup.objects.using(alias).defer("traceback").filter(pk=fingerprint).first()
-            if known is None:
-                return None, 0
-            if unmutes:
-                return known, unmute(alias, [known.pk])
-            return known, mute(alias, [known.pk], request.user.get_username())
+            return known, known is not None and mute(alias, known.pk, author)
 
         answers = over_shards(self, change, keep=True)
         if not answers.failed and all(known is None for known, _changed in answers.given.values()):
@@ -266,9 +242,8 @@ MOST_IN_BLOCK = 5
 
 def failure_block(admin: Any, span: TimeSpan = DAY, task: str = "") -> dict[str, Any]:
     """Return ``failures`` of ``failures_block.html``, of one task or all. ``admin``: the admin of jobs."""
-    found = within(
-        admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
-    )
+    read = partial(groups, admin.database, span, task=task, most=MOST_IN_BLOCK)
+    found = within(admin.database, PATIENCE, read)
     rows = [row(admin, each) for each in found or []]
     return {"url": admin.address("failures"), "is_slow": found is None, "groups": rows}
 
@@ -318,13 +293,9 @@ def row(admin: DatabaseAdmin[Any], group: GroupFigures, span: str = "") -> dict[
         muted = display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
     return {
         "url": with_query(admin.address("failure", group.fingerprint), span=span),
+        "group": group,
         "kind": breakable(group.error_class) or _("without an error"),
-        "message": group.message,
-        "first_seen": display.time(group.first_seen),
-        "last_seen": display.time(group.last_seen),
         "muted": muted,
-        "failed": formatting.number(group.failed),
-        "retried": formatting.number(group.retried),
         "spark": sparkline([point.attempts for point in group.points], "alarm"),
         "tasks": _few(group.tasks),
         "versions": _few(group.versions),

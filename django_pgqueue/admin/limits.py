@@ -28,7 +28,7 @@ from .base import DatabaseAdmin, DatabaseForm
 from .console import details, target
 from .display import breakable, column, dimmed
 from .lists import queue_names, task_paths
-from .shard_lists import PARTS
+from .shards import PARTS
 
 
 class LimitForm(DatabaseForm):
@@ -221,10 +221,8 @@ class PauseAdmin(RowActions[Pause]):
         It asks first if an accident would start the jobs of more than one queue or task.
         """
         pauses, text = list(rows), _("{name} is {details}. Workers would start these jobs again.")
-        hurts = len(pauses) * getattr(request, PARTS, 1) > 1 or any(
-            row.kind == Pause.Kind.ALL for row in pauses
-        )
-        if hurts and not is_confirmed(request):
+        are_many = len(pauses) * getattr(request, PARTS, 1) > 1
+        if (are_many or any(row.kind == Pause.Kind.ALL for row in pauses)) and not is_confirmed(request):
             effects = [about(target(row), text, details=details(row)) for row in pauses]
             return self.ask(request, _("Resume"), effects, pauses)
         ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]

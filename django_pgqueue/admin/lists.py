@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
 from functools import partial, reduce
 from operator import or_
-from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -26,7 +25,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..formatting import number
-from ..postgres import fetch_rows
+from ..postgres import fetch_rows, sql_of
 from ..postgres.clock import stored
 from ..postgres.timeout import within
 from ..tasks.registry import known_tasks, queues_in_use
@@ -373,7 +372,7 @@ def _moment(text: str) -> datetime | None:
 
 MOST_NAMES = 200  # in a filter
 BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find the tasks that have no figures yet
-_TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
+_TASKS = sql_of(__file__, "tasks")
 
 
 def queue_names(alias: str) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,32 +35,20 @@ from ..monitoring.spans import HOUR, SHARES, Figures, breakdown, rates, series
 from ..postgres.ask import Answers, too_slow
 from ..postgres.timeout import within
 from ..tasks.registry import queues_in_use
+from . import charts
 from .base import DatabaseAdmin
-from .charts import (
-    MEDIA,
-    Chart,
-    Color,
-    chosen_span,
-    depth_charts,
-    gauge,
-    numbers,
-    percentiles,
-    span_filter,
-    sparkline,
-    with_deploys,
-)
+from .charts import Chart, Color, sparkline
 from .console import Paused, assets, console_page, of_row, page_url, paused, site_url, with_query
 from .display import linked
 from .failures import failure_block
-from .shard_lists import added_up, by_name, joined, named, over_shards, shard_links
-from .shards import is_of_all, of_page, with_shard
+from .shards import added_up, by_name, is_of_all, joined, named, of_page, over_shards, shard_links, with_shard
 from .tasks import limit_words
 from .workers import worker_rows
 
 MOST_WORKERS = 100
 MOST_QUEUES = 200
 _TEMPLATE = "admin/django_pgqueue/overview.html"
-_MEDIA = MEDIA + assets("overview")
+_MEDIA = charts.MEDIA + assets("overview")
 
 
 def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
@@ -77,17 +65,18 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         template, title = "admin/django_pgqueue/overview_shards.html", _("Overview of all shards")
     shows_now, shows_charts = part != "charts", part != "now"
     context: dict[str, Any] = {"shows_now": shows_now, "shows_charts": shows_charts}
-    context["slow_text"] = _(
-        "The database did not answer within %(limit)s, so some figures are missing here."
-    ) % {"limit": age(PATIENCE)}
-    shards, graphs = ask_shards(admin, request, now=shows_now, charts=shows_charts)
+    slow_text = _("The database did not answer within %(limit)s, so some figures are missing here.")
+    context["slow_text"] = slow_text % {"limit": age(PATIENCE)}
+    shards, graphs = ask_shards(admin, request, shows_now=shows_now, shows_charts=shows_charts)
     if shows_now:
         context |= _now(admin, request, shards)
     if shows_charts:
-        drawn = [*graphs.given.values()]
-        found = added_up(drawn, most={"seconds"}) if drawn else Graphs("", (), ())
-        context |= {"charts": _drawn(found.points, found.counted) if drawn else [], "span": found.span}
-        context |= {"times": span_filter(request), "slow_charts": bool(graphs.failed)}
+        context |= {"charts": [], "span": "", "times": charts.span_filter(request)}
+        context["slow_charts"] = bool(graphs.failed)
+        if graphs.given:
+            names, points, counted = zip(*graphs.given.values(), strict=True)
+            drawn = _drawn(joined(points, most={"seconds"}), joined(counted))
+            context |= {"charts": drawn, "span": names[0]}
         if is_all:
             context["slow_text"] = str(graphs)
     if part in {"now", "charts"}:
@@ -184,18 +173,18 @@ def _drawn(points: Sequence[Figures], counted: Sequence[DepthPoint]) -> list[Cha
         (pgettext("number of jobs", "done"), "done", "main"),
     ]
     attempts = [
-        numbers(label, [60 * getattr(point, name) / point.seconds for point in points], color)
+        charts.numbers(label, [60 * getattr(point, name) / point.seconds for point in points], color)
         for label, name, color in kinds
     ]
     times = [
-        *percentiles(points, "wait", SHARES, _("waited"), ("second", "third", "fourth")),
-        *percentiles(points, "run", SHARES, _("ran"), ("main", "fifth", "sixth")),
+        *charts.percentiles(points, "wait", SHARES, _("waited"), ("second", "third", "fourth")),
+        *charts.percentiles(points, "run", SHARES, _("ran"), ("main", "fifth", "sixth")),
     ]
     ran = [
         Chart("pgqueue-throughput", _("Attempts a minute"), starts, attempts, kind="bars"),
         Chart("pgqueue-times", _("How long jobs waited and ran"), starts, times, unit="seconds"),
     ]
-    return with_deploys(counted, [*ran, *depth_charts(counted, points)])
+    return charts.with_deploys(counted, [*ran, *charts.depth_charts(counted, points)])
 
 
 def _trouble(url: partial[str], problem: HealthProblem, pauses: Paused, resumes: bool) -> dict[str, str]:
@@ -240,10 +229,8 @@ def _tiles(
     now, before = state.failed
     if state.minutes is not None:
         finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)
-        earlier = _("%(now)s failures, %(before)s in the hour before") % {
-            "now": number(now),
-            "before": number(before),
-        }
+        failures = {"now": number(now), "before": number(before)}
+        earlier = _("%(now)s failures, %(before)s in the hour before") % failures
     if failed_now is not None:
         failed = capped(sum(each.hour for each in failed_now))
     return [
@@ -320,7 +307,7 @@ class ShardFigures(NamedTuple):
                 "serving": serving,
                 "is_unattended": unattended,
                 "is_late": is_late or unattended,
-                "oldest_bar": gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
+                "oldest_bar": charts.gauge(depth.oldest_ready / (limit or 300), alarm=is_late),
                 "hour": (self.hour or {}).get(name),
                 "rate": (self.rates or {}).get(name, 0.0),
                 "failed": (self.failed or {}).get(name, FailedJobs()).day,
@@ -328,38 +315,29 @@ class ShardFigures(NamedTuple):
         return found
 
 
-@dataclass(frozen=True)
-class Graphs:
-    """The points of the charts of a span."""
-
-    span: str
-    points: Sequence[Figures]
-    counted: Sequence[DepthPoint]
-
-
 def ask_shards(
-    admin: Any, request: HttpRequest, *, now: bool, charts: bool
-) -> tuple[Answers[ShardFigures], Answers[Graphs]]:
-    """Return what is known of now and of the charts, as far as it is asked. Each shard is asked once, so one
-    that hangs holds up a page once.
+    admin: Any, request: HttpRequest, *, shows_now: bool, shows_charts: bool
+) -> tuple[Answers[ShardFigures], Answers[Any]]:
+    """Return what is known of now, and the name of the span of the charts with their points, as far as it is
+    asked. Each shard is asked once, so one that hangs holds up a page once.
     """
     seconds = _PART if is_of_all(request) else PATIENCE
 
-    def ask(alias: str) -> tuple[list[ShardFigures], Graphs | None]:
+    def ask(alias: str) -> tuple[list[ShardFigures], Any]:
         found, drawn, in_time = [], None, partial(within, alias, seconds)
-        if now:
+        if shows_now:
             state = read(alias)
             parts: Any = (failed_jobs, queues_in_use, _last_hour, rates)
             found = [ShardFigures(state, judge(state), *(in_time(partial(part, alias)) for part in parts))]
-        if charts:
-            span = chosen_span(request, alias)  # by the clock of its server
-            drawn = in_time(lambda: Graphs(span.name, series(alias, span), depth_series(alias, span)))
+        if shows_charts:
+            span = charts.chosen_span(request, alias)  # by the clock of its server
+            drawn = in_time(lambda: (span.name, series(alias, span), depth_series(alias, span)))
         return found, drawn
 
     answers = over_shards(admin, ask)
     shards = {alias: each for alias, (found, _drawn) in answers.given.items() for each in found}
     drawn = {alias: found for alias, (_shard, found) in answers.given.items() if found}
-    slow = {alias: too_slow(seconds) for alias in answers.given if charts and alias not in drawn}
+    slow = {alias: too_slow(seconds) for alias in answers.given if shows_charts and alias not in drawn}
     return Answers(shards, answers.failed), Answers(drawn, answers.failed | slow)
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.db.models import OuterRef, Subquery, Value
+from django.db.models import OuterRef, QuerySet, Subquery, Value
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
@@ -19,9 +20,6 @@ from . import display
 from .console import absent_text, page_url, site_url, visible_jobs
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest
-
     Base = admin.ModelAdmin[Any]
 else:
     Base = object

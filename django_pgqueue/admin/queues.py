@@ -25,22 +25,11 @@ from ..monitoring.spans import breakdown, percentile_text, series
 from ..monitoring.workers import Vital
 from ..postgres.timeout import TimeLimitReached, within
 from ..tasks.registry import queues_in_use
+from . import charts
 from .base import DatabaseAdmin, DatabaseForm
-from .charts import (
-    MEDIA,
-    chosen_span,
-    depth_charts,
-    error_rate,
-    rate_facts,
-    share_text,
-    span_charts,
-    span_filter,
-    sparkline,
-    with_deploys,
-)
 from .console import assets, is_restricted, page_url, paused, task_url, with_query
 from .display import Fact, alarm, breakable, column, dimmed, linked
-from .shard_lists import added_up, named
+from .shards import added_up, named
 from .tasks import limit_facts
 from .workers import Fleet, attendance, worker_rows
 
@@ -213,7 +202,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         figures = queue.figures
         if figures.hour is None:
             return dimmed(formatting.number(0))
-        return format_html("{}{}", dimmed(throughput(figures.rate)), sparkline(figures.trend.attempts))
+        return format_html("{}{}", dimmed(throughput(figures.rate)), charts.sparkline(figures.trend.attempts))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:
@@ -242,7 +231,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @property
     def media(self) -> forms.Media:
         """Add what the charts need."""
-        return super().media + MEDIA + assets("pages")
+        return super().media + charts.MEDIA + assets("pages")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue | None:
         """Return the queue. One that is in use, paused or served but has no settings is an unsaved row."""
@@ -272,18 +261,19 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         if obj is None:
             return context
         name, alias = obj.pk, self.database
-        span = chosen_span(request, alias)
+        span = charts.chosen_span(request, alias)
         url = partial(page_url, self.admin_site, request)
         figures, fleet = one_queue(alias, name), Fleet(alias)
         serving, pauses = fleet.of(name), paused(self.admin_site, request, alias)
         try:
             points = series(alias, span, queue=name)
             counted = depth_series(alias, span, name)
-            charts = with_deploys(counted, [*depth_charts(counted, points), *span_charts(points)])
+            every = [*charts.depth_charts(counted, points), *charts.span_charts(points)]
+            drawn = charts.with_deploys(counted, every)
             tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
             whole = breakdown(alias, span, "queue", queue=name)
         except TimeLimitReached:
-            charts, tasks, whole = [], [], []
+            drawn, tasks, whole = [], [], []
         shares = _backlog(self, request, figures) if figures else None
         pages = (
             (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
@@ -297,9 +287,9 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             "backlog": shares,
             "flow": within(alias, PATIENCE, lambda: _flow_text(flows(alias).get(name))),
             "slots": sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING),
-            "rates": rate_facts(whole[0]) if whole else [],
-            "charts": charts,
-            "times": span_filter(request),
+            "rates": charts.rate_facts(whole[0]) if whole else [],
+            "charts": drawn,
+            "times": charts.span_filter(request),
             "facts": [
                 *(Fact(gettext("Paused"), text) for text in paused_by),
                 *limit_facts(alias, url, [f"queue:{name}", "*"]),
@@ -309,10 +299,9 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             "tasks": [
                 {
                     "figures": row,
-                    "name": breakable(row.task_path),
                     "url": task_url(self.admin_site, request, row.task_path),
                     "share": f"{100 * row.attempts / whole[0].attempts:.0f} %" if whole[0].attempts else "",
-                    "errors": share_text(error_rate(row)),
+                    "errors": charts.share_text(charts.error_rate(row)),
                     "ran": percentile_text(row.run_histogram, 0.95),
                 }
                 for row in tasks

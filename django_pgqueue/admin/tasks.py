@@ -14,7 +14,8 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -32,44 +33,21 @@ from ..models.job import Status
 from ..models.queue import IN_FORCE
 from ..monitoring.depth import depth_series
 from ..monitoring.jobs import Callers, callers
-from ..monitoring.spans import Figures, TimeSpan, Trend, breakdown, percentile_text, series, trends
+from ..monitoring.spans import Figures, Trend, breakdown, percentile_text, series, trends
 from ..postgres.timeout import TimeLimitReached
 from ..tasks.keys import Concurrency, RateLimit, limit_name
 from ..tasks.registry import known_tasks, source_place
 from ..tasks.task import Task
 from ..tasks.unique import Unique
-from . import display
+from . import charts, display
 from .base import DatabaseAdmin, ReadOnlyAdmin
-from .charts import (
-    MEDIA,
-    chosen_span,
-    error_rate,
-    rate_facts,
-    share_text,
-    span_charts,
-    span_filter,
-    sparkline,
-    with_deploys,
-)
-from .console import (
-    Paused,
-    assets,
-    console_page,
-    details,
-    of_row,
-    page_url,
-    paused,
-    target,
-    task_url,
-    with_query,
-)
+from .console import Paused, assets, console_page, details, page_url, paused, target, task_url, with_query
 from .database_page import database_page, doctor_page
 from .display import Fact, breakable, linked
 from .failures import failure_block
 from .lists import address, names_filter, queue_names
 from .schedules.page import next_run, state_badge
-from .shard_lists import added_up, by_name, named, over_shards, said_without, shard_links, union
-from .shards import is_of_all
+from .shards import added_up, by_name, is_of_all, named, over_shards, said_without, shard_links, union
 
 MOST_TASKS = 1000
 PER_PAGE = 50
@@ -81,7 +59,7 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "done": (pgettext_lazy("number of jobs", "done"), lambda row: row.done),
     "failed": (pgettext_lazy("number of jobs", "failed"), lambda row: row.failed),
     "retried": (pgettext_lazy("number of jobs", "retried"), lambda row: row.retried),
-    "errors": (pgettext_lazy("share of the attempts", "errors"), lambda row: error_rate(row) or 0),
+    "errors": (pgettext_lazy("share of the attempts", "errors"), lambda row: charts.error_rate(row) or 0),
     "wait50": ("p50", lambda row: row.waited(0.5) or 0),
     "wait95": ("p95", lambda row: row.waited(0.95) or 0),
     "run50": ("p50", lambda row: row.ran(0.5) or 0),
@@ -107,29 +85,20 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
         ]
 
 
-class _TasksThere(NamedTuple):
-    """What a shard knows for the list."""
-
-    span: TimeSpan
-    ran: list[Figures] | None  # None: not in time
-    queues: list[str]
-    paused: str
-
-
 def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
     site, known, queue = admin.admin_site, known_tasks(), _given(request, QUEUE_VAR)
     is_all = is_of_all(request)
 
-    def read(alias: str) -> _TasksThere:
-        span, ran = chosen_span(request, alias), None
+    def read(alias: str) -> Any:
+        span, ran = charts.chosen_span(request, alias), None  # None: not in time
         try:
             ran = breakdown(alias, span, "task", queue=queue, most=MOST_TASKS)
         except TimeLimitReached:
             if is_all:  # like a shard that does not answer
                 raise
-        with of_row(alias if is_all else ""):
-            return _TasksThere(span, ran, queue_names(alias), paused(site, request, alias).everything)
+        banner = paused(site, request, alias).everything
+        return SimpleNamespace(span=span, ran=ran, queues=queue_names(alias), paused=banner)
 
     answers = over_shards(admin, read)
     given = answers.given
@@ -157,7 +126,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         return shard_links(shards.get(path, ()), partial(task_url, site, request, path), answers.failed)
 
     def drawn_trend(row: Figures) -> str:
-        return sparkline(added_up([each[row.task_path] for each in lines]).attempts)
+        return charts.sparkline(added_up([each[row.task_path] for each in lines]).attempts)
 
     banners = {alias: each.paused for alias, each in given.items()}
     pages = [
@@ -174,11 +143,10 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         rows=[
             {
                 "figures": row,
-                "name": breakable(row.task_path),
                 "url": "" if is_all else task_url(site, request, row.task_path),
                 "shards": links_to(row.task_path) if is_all else "",
                 "is_known": row.task_path in known,
-                "errors": share_text(error_rate(row)),
+                "errors": charts.share_text(charts.error_rate(row)),
                 "times": [
                     percentile_text(histogram, share)
                     for histogram in (row.wait_histogram, row.run_histogram)
@@ -194,7 +162,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         columns=_headings(request, order),
         filters=[
             names_filter(request, _("queue"), QUEUE_VAR, union(each.queues for each in given.values())),
-            span_filter(request),
+            charts.span_filter(request),
         ],
         hidden={
             name: request.GET[name]
@@ -235,14 +203,15 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
     """Return the page for a user who may view statistics."""
     task = known_tasks().get(task_path)
     site, alias = admin.admin_site, admin.database
-    span = chosen_span(request, alias)
+    span = charts.chosen_span(request, alias)
     url = partial(page_url, site, request)
     try:
-        charts = with_deploys(depth_series(alias, span), span_charts(series(alias, span, task=task_path)))
+        of_span = charts.span_charts(series(alias, span, task=task_path))
+        drawn = charts.with_deploys(depth_series(alias, span), of_span)
         found = breakdown(alias, span, "task", task=task_path)
-        tiles = rate_facts(found[0]) if found else [Fact(_("Attempts"), _("none in this time"))]
+        tiles = charts.rate_facts(found[0]) if found else [Fact(_("Attempts"), _("none in this time"))]
     except TimeLimitReached:
-        charts, tiles = [], [Fact(_("Figures"), _("The statistics could not be read in time."))]
+        drawn, tiles = [], [Fact(_("Figures"), _("The statistics could not be read in time."))]
     shows_failures = url(Job, "failures")
     return console_page(
         admin,
@@ -250,14 +219,14 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         "admin/django_pgqueue/task.html",
         task_path,
         pgqueue_paused=paused(site, request, alias),
-        media=MEDIA + assets("failures"),
+        media=charts.MEDIA + assets("failures"),
         path=task_path,
         name=breakable(task_path),
         is_known=task is not None,
         summary=(task.func.__doc__ or "").strip().partition("\n")[0] if task is not None else "",
         tiles=tiles,
-        charts=charts,
-        times=span_filter(request),
+        charts=drawn,
+        times=charts.span_filter(request),
         facts=list(_facts(alias, url, task_path, task)),
         policy=policy(task) if task is not None else [],
         failures=failure_block(site.get_model_admin(Job), span, task_path) if shows_failures else None,

@@ -27,7 +27,7 @@ from .ask import RowAction, RowActions, RowEffect, about, action_words, held, is
 from .base import ReadOnlyAdmin
 from .charts import gauge
 from .console import hidden_of, page_url, task_url, visible_jobs
-from .display import alarm, breakable, column
+from .display import alarm, column
 from .jobs.filters import PAUSE
 from .jobs.progress import PROGRESS_COLUMNS, progress_of_job
 
@@ -91,9 +91,8 @@ class Fleet(Crew):
             return ""
         if Vital.SILENT in vitals:
             age = min(worker.age for worker in self.workers if worker.vital == Vital.SILENT)
-            return gettext("Jobs are waiting, and no worker has sent a heartbeat for %(period)s.") % {
-                "period": formatting.period(age)
-            }
+            words = gettext("Jobs are waiting, and no worker has sent a heartbeat for %(period)s.")
+            return words % {"period": formatting.period(age)}
         if Vital.DRAINING in vitals:
             return gettext("Jobs are waiting, and all workers are stopping.")
         return gettext("Jobs are waiting, and no worker is alive. Start one: manage.py runqueueworker")
@@ -163,58 +162,33 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
         if not page_url(self.admin_site, request, Job, "changelist"):
             return context
         # The longest running first, without their arguments.
-        running: QuerySet[Any] = (
-            visible_jobs(self.admin_site, request, self.database)
-            .filter(shelf=0, status="running", worker=obj.pk)
-            .select_related("live_progress")
-            .only(*PROGRESS_COLUMNS, "queue_name", "deadline", "cancel_requested_at", "last_attempted_at")
-            .annotate(elapsed=_ELAPSED)
-        )
-        jobs = list(running.order_by("last_attempted_at", "pk")[: MOST_JOBS + 1])
+        columns = (*PROGRESS_COLUMNS, "queue_name", "deadline", "cancel_requested_at", "last_attempted_at")
+        running: QuerySet[Any] = visible_jobs(self.admin_site, request, self.database)
+        running = running.filter(shelf=0, status="running", worker=obj.pk).order_by("last_attempted_at", "pk")
+        running = running.select_related("live_progress").only(*columns).annotate(elapsed=_ELAPSED)
+        jobs = list(running[: MOST_JOBS + 1])
         context["pgqueue_jobs"] = [
-            self._job_row(request, job.pk, job)
-            | {
-                "job": job,
-                "progress": progress_of_job(job),
-                "elapsed": formatting.period(job.elapsed),
-                "deadline": display.time(job.deadline),
-                "lost": vital(obj) == Vital.DEAD,
-            }
-            for job in jobs[:MOST_JOBS]
+            self._job_row(request, job) | {"progress": progress_of_job(job)} for job in jobs[:MOST_JOBS]
         ]
+        context["pgqueue_lost"] = vital(obj) == Vital.DEAD
         context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
         context["pgqueue_shows_jobs"] = True
         try:
-            history = ended_by(self.database, obj.pk)
+            ended, seconds, done = ended_by(self.database, obj.pk)
         except TimeLimitReached:
             context["pgqueue_history_note"] = gettext("What it has ended could not be read in time.")
             return context
-        hidden = hidden_of(self.admin_site, request, self.database, [job.id for job in history.jobs])
-        context["pgqueue_history"] = [
-            self._job_row(request, job.id, job)
-            | {
-                "id": job.id,
-                "queue": job.queue_name,
-                "ended": display.time(job.finished_at),
-                "duration": display.seconds(job.duration),
-                "attempts": formatting.number(job.attempts),
-            }
-            for job in history.jobs
-            if job.id not in hidden
-        ]
-        if history.per_second is not None:  # how fast it ended jobs, among the ones that ended last
+        hidden = hidden_of(self.admin_site, request, self.database, [job.id for job in ended])
+        context["pgqueue_history"] = [self._job_row(request, job) for job in ended if job.id not in hidden]
+        if seconds:  # how fast it ended jobs, among the ones that ended last
             note = gettext("About %(rate)s, over the last %(period)s.")
-            values = {"rate": throughput(history.per_second), "period": formatting.span(history.seconds)}
+            values = {"rate": throughput(done / seconds), "period": formatting.span(seconds)}
             context["pgqueue_history_note"] = note % values
         return context
 
-    def _job_row(self, request: HttpRequest, key: int, job: Any) -> dict[str, Any]:
-        return {
-            "url": page_url(self.admin_site, request, Job, "change", key),
-            "task": breakable(job.task_path),
-            "task_url": task_url(self.admin_site, request, job.task_path),
-            "badge": display.status_badge(job.status),
-        }
+    def _job_row(self, request: HttpRequest, job: Any) -> dict[str, Any]:
+        url = page_url(self.admin_site, request, Job, "change", job.id)
+        return {"job": job, "url": url, "task_url": task_url(self.admin_site, request, job.task_path)}
 
     name = column(_("worker"), str)
     all_queues = column(_("queues"), queues_text)
@@ -230,8 +204,6 @@ class WorkerAdmin(RowActions[Worker], ReadOnlyAdmin[Worker]):
     uptime = column(
         _("up for"), lambda worker: formatting.period(worker.heartbeat_at + worker.age - worker.started_at)
     )
-
-    # The buttons and the action of the list.
 
     row_actions: ClassVar = {
         "replace": RowAction("drain", _("Replace this process"), _("Replace processes")),

@@ -17,7 +17,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import ceil
-from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
@@ -32,6 +31,7 @@ from django.utils.translation import ngettext, pgettext
 from .. import formatting
 from ..models import Job, JobBatch
 from ..models.job import Status
+from ..postgres import sql_of
 from ..postgres.timeout import TimeLimitReached, rows_within, within
 from ..redaction import redact_text
 from ..tasks.links import HAS_CHILDREN
@@ -92,8 +92,8 @@ class Workflow:
 # slightly different moments. A job that is moved to the history in between is read again, or keeps the state
 # that was read first.
 
-_JOBS = (Path(__file__).parent / "workflow_jobs.sql").read_text(encoding="utf-8")
-_BATCHES = (Path(__file__).parent / "workflow_batches.sql").read_text(encoding="utf-8")
+_JOBS = sql_of(__file__, "workflow_jobs")
+_BATCHES = sql_of(__file__, "workflow_batches")
 #: PostgreSQL takes ``&&`` with many values for a condition that many jobs fulfill, and reads whole leaves.
 #: The settings end with the block of ``timeout``.
 _PINNED = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
@@ -142,9 +142,8 @@ def read(alias: str, here: int, limits: Limits) -> Workflow:
     if is_whole is None:
         workflow.problem = too_long
     elif not is_whole:
-        workflow.problem = _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
-            "count": formatting.number(len(jobs))
-        }
+        words = _("This workflow is large. Only %(count)s jobs around this one are shown.")
+        workflow.problem = words % {"count": formatting.number(len(jobs))}
     live: dict[int | None, Counter[str]] = defaultdict(Counter)
     for job in jobs.values():
         workflow.nodes[job.id] = node = Node(

@@ -6,7 +6,7 @@ from the jobs. An attempt that failed is counted even if its job succeeded later
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -136,13 +136,10 @@ def _counts(span: TimeSpan) -> dict[str, Any]:
     return {"source": span.table.value, "grain": span.grain, "back": span.length, "end": span.end}
 
 
-def mute(alias: str, fingerprints: Collection[str], author: str = "") -> int:
-    """Mute groups until they change (``_pgqueue_fold_failures``). Return how many were not muted before."""
-    known = FailureGroup.objects.using(alias).filter(pk__in=fingerprints, muted_at=None)
-    return known.update(muted_at=Now(), muted_by=author[:150])
-
-
-def unmute(alias: str, fingerprints: Collection[str]) -> int:
-    """Unmute these groups, and return how many were muted before."""
-    known = FailureGroup.objects.using(alias).filter(pk__in=fingerprints, muted_at__isnull=False)
-    return known.update(muted_at=None, muted_by="")
+def mute(alias: str, fingerprint: str, author: str | None) -> bool:
+    """Mute a group until it changes (``_pgqueue_fold_failures``), or unmute it without an author. Return
+    whether it has changed by that.
+    """
+    mutes = author is not None
+    known = FailureGroup.objects.using(alias).filter(pk=fingerprint, muted_at__isnull=mutes)
+    return bool(known.update(muted_at=Now() if mutes else None, muted_by=(author or "")[:150]))

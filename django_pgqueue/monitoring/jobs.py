@@ -39,15 +39,6 @@ class Ended(NamedTuple):
     attempts: int
 
 
-class History(NamedTuple):
-    """What a worker has ended lately."""
-
-    jobs: list[Ended]  # the latest first
-    per_second: float | None
-    """How many it ended a second, without failed ones; None if nothing is known."""
-    seconds: float  # how far the jobs go back that were looked at
-
-
 class Callers(NamedTuple):
     """Where the last jobs of a task came from."""
 
@@ -58,14 +49,13 @@ class Callers(NamedTuple):
     parents: Sequence[str] = ()  # the tasks of these other jobs
 
 
-def ended_by(alias: str, worker: int, most: int = 20) -> History:
-    """Return the jobs that a worker ended lately. Raises ``TimeLimitReached``."""
+def ended_by(alias: str, worker: int, most: int = 20) -> tuple[list[Ended], float, float]:
+    """Return the jobs that a worker ended lately, the latest first; how many seconds these look back, 0 if
+    that is unknown; and how many it ended in them, without failed ones. Raises ``TimeLimitReached``.
+    """
     rows = _read(alias, _OF_WORKER, {"worker": worker, "most": most})
-    if not rows:
-        return History([], None, 0.0)
-    *_job, seconds, done = rows[0]
-    per_second = done / seconds if seconds else None
-    return History([Ended(*row[:-2]) for row in rows], per_second, seconds or 0.0)
+    *_job, seconds, done = rows[0] if rows else (0, 0)
+    return [Ended(*row[:-2]) for row in rows], seconds or 0.0, done
 
 
 def callers(alias: str, task: str) -> Callers:

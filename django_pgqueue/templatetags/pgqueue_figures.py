@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django import template
 
-from ..admin.display import dimmed
+from ..admin.display import breakable, dimmed, seconds, status_badge, time
 from ..formatting import age, number, period, throughput
 from ..monitoring.depth import capped
 
 register = template.Library()
-for function in (age, capped, dimmed, number, period, throughput):
+for function in (age, breakable, capped, dimmed, number, period, seconds, status_badge, throughput):
     register.filter(function.__name__, function)
+register.filter("moment", time)

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin.bulk import selection
+from django_pgqueue.admin.bulk import actions
 from django_pgqueue.monitoring import queues
 
 
@@ -28,7 +28,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine counts a few jobs in the time for the first look, too."""
-    monkeypatch.setattr(selection, "FIRST_LOOK", 3.0)
+    monkeypatch.setattr(actions, "FIRST_LOOK", 3.0)
 
 
 @pytest.fixture(autouse=True)

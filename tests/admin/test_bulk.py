@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
-from django_pgqueue.admin.bulk import actions, confirm, selection
+from django_pgqueue.admin.bulk import actions, confirm
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.steps import MOST_STEPS
@@ -124,7 +124,7 @@ def test_selected_rows_and_new_values(root: Client) -> None:
 
 
 def test_the_job_counts_exactly_beyond_the_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (3,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (3,))
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], query="status=pending", across=True)
     assert page.sentences == ["3+ waiting jobs would be cancelled."]

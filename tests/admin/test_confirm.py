@@ -17,7 +17,7 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from django_pgqueue import cancel
-from django_pgqueue.admin.bulk import actions, selection
+from django_pgqueue.admin.bulk import actions
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring.depth import Counted
 from tests.support.factories import JobFactory
@@ -205,7 +205,7 @@ def count_all(client: Client, page: Page, **values: Any) -> Page:
 @pytest.mark.parametrize("is_counted", [True, False])
 def test_jobs_are_counted_on_request(root: Client, monkeypatch: pytest.MonkeyPatch, is_counted: bool) -> None:
     """Confirmed from either page, the same jobs change: the ones that matched at first."""
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1, 2))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1, 2))
     failed = JobFactory.create_batch(5, failed=True)
     other = JobFactory.create(failed=True, queue_name="other")
     page = ask(root, "retry_jobs", failed[0], query="status=failed&queue=default", across=True)
@@ -221,7 +221,7 @@ def test_jobs_are_counted_on_request(root: Client, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("jobs", [1, 0])
 def test_what_is_not_known_is_not_nothing(root: Client, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
-    monkeypatch.setattr(selection, "FIRST_LOOK", 0.0)
+    monkeypatch.setattr(actions, "FIRST_LOOK", 0.0)
     found = JobFactory.create_batch(jobs, failed=True)
     asked = ask(root, "retry_jobs", JobFactory.create(), query="status=failed", across=True)
     assert asked.sentences == ["? failed jobs would run again."]
@@ -235,7 +235,7 @@ def test_what_is_not_known_is_not_nothing(root: Client, monkeypatch: pytest.Monk
 
 
 def test_values_of_an_edit_stay_while_all_are_counted(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     jobs = JobFactory.create_batch(3)
     page = ask(root, "edit_jobs", jobs[0], query="status=pending", across=True)
     page = count_all(root, page, priority="7", queue_name="a b")
@@ -246,7 +246,7 @@ def test_values_of_an_edit_stay_while_all_are_counted(root: Client, monkeypatch:
 
 
 def test_a_key_that_is_gone_is_not_counted_as_text(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     blocked = {"status": "blocked", "wait_position": 5, "waiting_reason": "full"}
     keyed = JobFactory.create_batch(2, limit_key="acme", **blocked)
     JobFactory.create(args=["key:acme", 1])
@@ -258,23 +258,23 @@ def test_a_key_that_is_gone_is_not_counted_as_text(root: Client, monkeypatch: py
 @pytest.mark.parametrize(("first", "number"), [(1, "1+"), (30, "?")])
 def test_the_first_count_ends_in_time(monkeypatch: pytest.MonkeyPatch, first: int, number: str) -> None:
     """Each row takes a tenth of a second to look at, as a search that reads many others."""
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (first, 1000))
-    monkeypatch.setattr(selection, "FIRST_LOOK", 1.5)
-    monkeypatch.setattr(selection, "SECONDS", 60.0)
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (first, 1000))
+    monkeypatch.setattr(actions, "FIRST_LOOK", 1.5)
+    monkeypatch.setattr(actions, "SECONDS", 60.0)
     JobFactory.create_batch(40, failed=True)
     slow = Job.objects.filter(RawSQL("pg_sleep(0.1) IS NOT NULL", [], BooleanField()))
-    limits, began = selection.bounds(Job.objects.all(), across=True), monotonic()
+    limits, began = actions.bounds(Job.objects.all(), across=True), monotonic()
     kinds = [effect for effect in actions.RETRY if effect.kind in {"failed", "waiting"}]
     rest = "0" if first == 1 else "?"
-    assert [str(each) for each in selection.glance(slow, limits, kinds)] == [number, rest]
+    assert [str(each) for each in actions.glance(slow, limits, kinds)] == [number, rest]
     assert monotonic() - began < 3.5, "4 s for all rows"
-    monkeypatch.setattr(selection, "SECONDS", 1.0)
-    assert str(selection.count(slow, limits, kinds)[0]) == number, "and not less than is known"
+    monkeypatch.setattr(actions, "SECONDS", 1.0)
+    assert str(actions.count(slow, limits, kinds)[0]) == number, "and not less than is known"
 
 
 def test_of_many_jobs_some_are_counted_and_all_change(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MOST_COUNTED", 3)
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "MOST_COUNTED", 3)
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     blocked = JobFactory.create_batch(2, status="blocked", waiting_reason="paused")
     waiting, running = JobFactory.create_batch(4), JobFactory.create(running=True)
     page = count_all(root, ask(root, "retry_jobs", waiting[0], across=True))
@@ -289,7 +289,7 @@ def test_of_many_jobs_some_are_counted_and_all_change(root: Client, monkeypatch:
 
 
 def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MOST_FINISHED", 3)
+    monkeypatch.setattr(actions, "MOST_FINISHED", 3)
     waiting = JobFactory.create_batch(6)
     failed = JobFactory.create_batch(6, failed=True)
     page = ask(root, "retry_jobs", failed[0], query="queue=default", across=True)

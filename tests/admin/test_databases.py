@@ -18,7 +18,7 @@ from django_pgqueue import cancel, pause
 from django_pgqueue.admin import overview
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.bulk import task as bulk
-from django_pgqueue.admin.job_page import why
+from django_pgqueue.admin.jobs import fields
 from django_pgqueue.explanation import Reason
 from django_pgqueue.models import Job, JobStat, Pause, Schedule
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -156,7 +156,7 @@ def test_a_schedule_of_code_is_not_deleted_in_another_database_either(root: Clie
 def test_a_plain_class_of_statistics_has_no_links(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even on a page that is too slow, and on that of a locked job, where the link is the fix."""
     job = JobFactory.create()
-    monkeypatch.setattr(why, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
+    monkeypatch.setattr(fields, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
     assert "5" in body(root, f"/admin/django_pgqueue/job/{job.pk}/change/")
 
     def slow(*_arguments: object, **_context: object) -> None:

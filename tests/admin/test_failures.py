@@ -174,7 +174,7 @@ def test_counts_of_jobs_end_at_a_limit(one: None, monkeypatch: pytest.MonkeyPatc
 
 def test_the_block_of_the_overview(one: None) -> None:
     block = failure_block(JobAdmin(Job, site))
-    assert [group["failed"] for group in block["groups"]] == ["2", "1"]
+    assert [row["group"].failed for row in block["groups"]] == [2, 1]
     assert block["url"] == url("failures")
 
 

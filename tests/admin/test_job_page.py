@@ -23,8 +23,8 @@ from django_pgqueue import cancel, pause, set_limit
 from django_pgqueue.admin import links_for
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import page as page_module
-from django_pgqueue.admin.job_page import why
 from django_pgqueue.admin.job_page.timeline import parts_of, timeline
+from django_pgqueue.admin.jobs import fields
 from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.explanation import Reason
 from django_pgqueue.models import DeclaredTask, Job, JobProgress, UniqueWindow
@@ -606,14 +606,14 @@ def test_the_reason_has_links_to_what_helps(
 def test_a_locked_row_leads_to_the_database(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFactory.create()
     locked = Reason("locked", {"pid": 5, "application": "<psql>"}, job.pk, "default")
-    monkeypatch.setattr(why, "why", lambda job: locked)
+    monkeypatch.setattr(fields, "why", lambda job: locked)
     shown = field(root, job)
     assert "process 5, &lt;psql&gt;" in shown
     assert re.findall(r'href="([^"]+)"', shown) == ["/admin/django_pgqueue/jobstat/database/"]
 
 
 def test_only_waiting_jobs_ask(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(why, "why", lambda job: pytest.fail("asked"))
+    monkeypatch.setattr(fields, "why", lambda job: pytest.fail("asked"))
     for state in ("running", "done", "failed"):
         field(root, JobFactory.create(**{state: True}))
 

@@ -15,7 +15,7 @@ from django.urls import reverse
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin import JobAdmin, lists
-from django_pgqueue.admin.bulk import selection
+from django_pgqueue.admin.bulk import actions
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import Job, JobProgress, Worker
 from django_pgqueue.monitoring import queues
@@ -94,8 +94,8 @@ def test_one_running_job_is_found_behind_all_others(root: Client, monkeypatch: p
     "query", ["", "status=done", "status=failed", "status=cancelled", "queue=none", "q=t1", "finished=day"]
 )
 def test_actions_read_little(root: Client, monkeypatch: pytest.MonkeyPatch, query: str, action: str) -> None:
-    monkeypatch.setattr(selection, "MOST_FINISHED", 500)
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (100, 200))
+    monkeypatch.setattr(actions, "MOST_FINISHED", 500)
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (100, 200))
     monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(lists, "BACKLOG_WINDOW", 100)

@@ -20,7 +20,7 @@ from django_pgqueue import Batch, enqueue, pause, set_limit
 from django_pgqueue.admin import JobAdmin
 from django_pgqueue.admin import overview as overview_page
 from django_pgqueue.admin.batches import BatchAdmin
-from django_pgqueue.admin.bulk import selection
+from django_pgqueue.admin.bulk import actions
 from django_pgqueue.admin.limits import LimitAdmin
 from django_pgqueue.models import FailureGroup, Job, JobBatch, JobStat, Pause, Queue, Schedule, Worker
 from django_pgqueue.monitoring.spans import rates, series
@@ -276,7 +276,7 @@ def test_all_jobs_of_all_shards(shards: None, admin_client: Client, monkeypatch:
     page = admin_client.post(address, posted).content.decode()
     assert "default: 3 jobs are selected." in page
     assert "other: 4 jobs are selected." in page
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     page = admin_client.post(address, posted).content.decode()
     assert all(f"{alias}: 1+ jobs are selected." in page for alias in BOTH)
     page = admin_client.post(address, {**hidden_fields(page), "count": "all"}).content.decode()

@@ -21,7 +21,7 @@ from django_pgqueue.admin import base, failures, overview, tasks, workers
 from django_pgqueue.admin import queues as queue_page
 from django_pgqueue.admin.base import limited
 from django_pgqueue.admin.job_page import page as job_page
-from django_pgqueue.admin.job_page import why
+from django_pgqueue.admin.jobs import fields
 from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import health, queues
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -188,6 +188,6 @@ def test_the_page_of_a_job_has_a_chart_if_it_can(root: Client, monkeypatch: pyte
 
 @pytest.mark.django_db
 def test_a_reason_that_takes_too_long(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(why, "why", lambda job: sql("SELECT pg_sleep(60)"))
-    monkeypatch.setattr(why, "PATIENCE", 0.01)
+    monkeypatch.setattr(fields, "why", lambda job: sql("SELECT pg_sleep(60)"))
+    monkeypatch.setattr(fields, "PATIENCE", 0.01)
     assert "It took too long to find out why." in seen(root, url("change", JobFactory.create().pk))

@@ -24,7 +24,7 @@ from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
-from django_pgqueue.monitoring.failures import mute, unmute
+from django_pgqueue.monitoring.failures import mute
 from tests.support import schedules
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, WorkerFactory
 from tests.support.figures import fold, note
@@ -525,9 +525,9 @@ def test_the_stories_press_all_that_is_offered(console: str) -> None:
     root.force_login(User.objects.get(username="root"))
     set_limit(name="a limit", concurrency=1)
     muted = FailureGroup.objects.latest("failed")
-    mute("default", [muted.pk], "root")
+    mute("default", muted.pk, "root")
     offers = offered(root)
-    unmute("default", [muted.pk])
+    mute("default", muted.pk, None)
     Limit.objects.filter(pk="a limit").delete()
     names = {str(name_of(path, {})) for path in buttons(root)}
     # Of some addresses, the pages tell several actions apart.

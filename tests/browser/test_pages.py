@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgqueue.admin import base
-from django_pgqueue.admin.bulk import selection
+from django_pgqueue.admin.bulk import actions
 from django_pgqueue.models import Job
 
 from .addresses import NAMES, address, change
@@ -159,8 +159,8 @@ def content(page: Any) -> str:
 
 @pytest.mark.parametrize("look", ["light", "phone"])
 def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MOST_COUNTED", 100)
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (100,))
+    monkeypatch.setattr(actions, "MOST_COUNTED", 100)
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (100,))
     page = window(look)
     page.goto(f"{address('job_changelist')}?status=pending")
     page.locator("#action-toggle").check()
@@ -176,7 +176,7 @@ def test_jobs_are_counted_after_the_page_has_come(
     look: str, window: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a script, a button counts them."""
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     page = window(look)
     page.goto(address("job_failure"))
     failed = Job.objects.filter(status="failed", error_fingerprint=page.locator("code").first.inner_text())
@@ -193,7 +193,7 @@ def test_jobs_are_counted_after_the_page_has_come(
 def test_what_is_filled_in_stays_when_all_jobs_are_counted(
     window: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "FIRST_COUNTED", (1,))
+    monkeypatch.setattr(actions, "FIRST_COUNTED", (1,))
     page, held = window(), []
     is_count = re.compile('name="count"')
     page.route(

@@ -21,8 +21,8 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import conf, encoding, testing
+from django_pgqueue.admin.bulk.actions import MOST_FINISHED
 from django_pgqueue.admin.bulk.confirm import MOST_AT_ONCE
-from django_pgqueue.admin.bulk.selection import MOST_FINISHED
 from django_pgqueue.checks import database, payloads
 from django_pgqueue.explanation.words import CODES, MOST_COUNTED
 from django_pgqueue.jobs.claim import BATCH

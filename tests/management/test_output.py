@@ -347,7 +347,7 @@ def test_each_filter_of_failures_and_figures(busy: None) -> None:
     assert len(run("failures", "--queue", "mail").splitlines()) == 2
     assert len(run("failures", "--limit", "1").splitlines()) == 2
     assert run("failures", "--task", "none", "--span", "1h") == "Nothing has failed in the last 1h."
-    mute("default", ["f11"], "ann")
+    mute("default", "f11", "ann")
     assert "f11" in run("failures", "--muted")
     assert [row["queue_name"] for row in json.loads(run("queues", "--json", "--queue", "mail"))] == ["mail"]
     assert "shop.tasks.send" not in run("stats", "--queue", "other")

@@ -12,9 +12,8 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from django_pgqueue.admin import workflow
-from django_pgqueue.admin.bulk import selection
-from django_pgqueue.admin.bulk.actions import CANCEL, EDIT, RETRY, Effect
-from django_pgqueue.admin.bulk.selection import Shown, affected
+from django_pgqueue.admin.bulk import actions
+from django_pgqueue.admin.bulk.actions import CANCEL, EDIT, RETRY, Effect, Shown, affected
 from django_pgqueue.admin.failures import jobs_of
 from django_pgqueue.admin.jobs import search
 from django_pgqueue.admin.jobs.filters import on_shelves
@@ -59,7 +58,7 @@ def chunk(_: Connection, part: int, filters: dict[str, str], share: int, change:
 
 def counted(_: Connection, filters: dict[str, Any], meant: tuple[Effect, ...]) -> list[tuple[int, bool]]:
     limits = Shown(as_of=timezone.now().isoformat(), newest=3 * SELECTED)
-    found = selection.count(Job.objects.filter(**filters), limits, meant)
+    found = actions.count(Job.objects.filter(**filters), limits, meant)
     return [(one[0], one[1]) for one in found]
 
 
@@ -79,7 +78,7 @@ SELECTION = Room("jobs of an action", make_selected, [
         Django(f"a count of {name} ends at its bound or has an index",
                partial(counted, filters=filters, meant=meant), {JOBS: read + 200},
                [(number, number < MOST) for number in numbers],
-               patched={"django_pgqueue.admin.bulk.selection.MOST_COUNTED": MOST})
+               patched={"django_pgqueue.admin.bulk.actions.MOST_COUNTED": MOST})
         for name, filters, meant, numbers, read in (
             ("all jobs", {}, CANCEL, [MOST, 40, 0, MOST], 2 * MOST),
             ("a task", {"task_path": "shop.tasks.t3"}, CANCEL[:3], [MOST, 0, 0], 10 * MOST),
@@ -105,7 +104,8 @@ def make_failures(one: Connection) -> None:
 
 
 def page_of_group(_: Connection, fingerprint: str, status: str) -> int:
-    found = search.search(on_shelves(status, Job.objects.all()), f"fingerprint:{fingerprint}", "", full=True)
+    jobs, term = on_shelves(status, Job.objects.all()), f"fingerprint:{fingerprint}"
+    found = search.search(jobs, term, "", full=True, meaning="fingerprint", now=None)
     page = (found.filter(status=status) if status else found).order_by("-pk").values_list("pk", flat=True)
     return len(page[:101])
 
@@ -134,8 +134,8 @@ LISTED = {
     "django_pgqueue.admin.lists.PATIENCE": 0.0,  # one window
     "django_pgqueue.admin.lists.FIRST_LOOK": 0.0,
     "django_pgqueue.admin.jobs.search.PERIOD": search.PERIOD * 100,
-    "django_pgqueue.admin.jobs.filters.queue_names": lambda alias: ["q0", "q1"],
-    "django_pgqueue.admin.jobs.filters.task_paths": lambda alias: ["tests.app.tasks.noop"],
+    "django_pgqueue.admin.lists.queue_names": lambda alias: ["q0", "q1"],
+    "django_pgqueue.admin.lists.task_paths": lambda alias: ["tests.app.tasks.noop"],
     "django_pgqueue.admin.jobs.search.task_paths": lambda alias: ["tests.app.tasks.noop"],
 }
 

@@ -44,12 +44,11 @@ from ..ask import FIELD, RowActions, RowEffect, action_words, filter_words, note
 from ..base import DatabaseAdmin
 from ..display import filled, linked
 from ..jobs.filters import on_shelves
+from ..jobs.forms import EditForm
 from ..jobs.search import MEANING
-from ..shard_lists import PARTS
-from . import selection, task
-from .actions import ACTIONS, Action, Effect, permitted
-from .edit_form import EditForm
-from .selection import Shown, affected, bounds, count, glance
+from ..shards import PARTS
+from . import actions, task
+from .actions import ACTIONS, Action, Effect, Shown, affected, bounds, count, glance, permitted
 
 logger = get_logger(__name__)
 
@@ -200,7 +199,7 @@ def _page(
         across=across,
         may_count=across and not total.is_exact and COUNT not in request.POST,
         oldest=shown.oldest,
-        window=formatting.number(selection.MOST_FINISHED),
+        window=formatting.number(actions.MOST_FINISHED),
     )
 
 
@@ -214,9 +213,8 @@ def _is_served(admin: DatabaseAdmin[Job]) -> bool:
     alias, queue = admin.writes_to, _queue()
     paused = Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
     paused |= Q(kind=Pause.Kind.TASK, name=task.run.module_path)
-    return (
-        bool(Crew(alias).serving(queue)) and not Pause.objects.using(alias).filter(paused, IN_FORCE).exists()
-    )
+    pauses = Pause.objects.using(alias).filter(paused, IN_FORCE)
+    return bool(Crew(alias).serving(queue)) and not pauses.exists()
 
 
 def _queue() -> str:

@@ -35,8 +35,7 @@ from ..ask import action_words, is_noted, note_each
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING
 from ..shards import of_page, showing
-from .actions import ACTIONS, Effect, permitted
-from .selection import Shown, affected
+from .actions import ACTIONS, Effect, Shown, affected, permitted
 
 SALT = "django_pgqueue.admin.bulk"
 LONGEST = timedelta(days=1)
@@ -72,12 +71,11 @@ class Order(Shown):
         try:
             signing.Signer(salt=SALT).unsign(f"{_text(order)}:{seal}")
         except signing.BadSignature:
-            raise Refused(
-                _(
-                    "The signature of this action is not valid: the action was changed, or SECRET_KEY is"
-                    " another one here."
-                )
-            ) from None
+            words = _(
+                "The signature of this action is not valid: the action was changed, or SECRET_KEY is another"
+                " one here."
+            )
+            raise Refused(words) from None
         opened = cls(**order)
         if server_now(alias) - datetime.fromisoformat(opened.as_of) > LONGEST:
             raise Refused(_("This action is more than a day old. Select the jobs again."))
@@ -136,9 +134,8 @@ def title(order: Any) -> str:
 def identity(admin: Any) -> str:
     """Return the name of the site of an admin class, and what distinguishes it from others of this name."""
     site = admin.admin_site
-    return " ".join(
-        [site.name, *(f"{type(each).__module__}.{type(each).__qualname__}" for each in (site, admin))]
-    )
+    classes = (f"{type(each).__module__}.{type(each).__qualname__}" for each in (site, admin))
+    return " ".join([site.name, *classes])
 
 
 def _text(order: Any) -> str:

@@ -1,1 +1,1 @@
-"""The page of a job: its sections, its timeline, why it does not run, and a copy of it."""
+"""The page of a job: its sections, and its timeline."""

@@ -49,8 +49,8 @@ from ..display import batch_bar, batch_name, batch_state, breakable, linked
 from ..failures import application_part
 from ..jobs.fields import JobDisplay
 from ..jobs.filters import PAUSE
+from ..jobs.forms import clone_page
 from ..jobs.progress import progress_in_words
-from .clone import clone_page
 from .formatter import Formatter, Section
 from .timeline import timeline
 
@@ -322,16 +322,15 @@ def errors(show: Formatter) -> list[dict[str, Any]]:
             (_("progress"), progress_in_words(error.get("progress"), show.job.task_path)),
             (_("worker"), show.worker(error.get("worker"))),
         )
-        shown.append(
-            {
-                "attempt": error.get("attempt", ""),
-                "kind": breakable(str(error.get("class", ""))),
-                "message": show.text(error.get("message")),
-                "traceback": traceback,
-                "frames": application_part(traceback),
-                "facts": [(label, value) for label, value in facts if value],
-            }
-        )
+        entry = {
+            "attempt": error.get("attempt", ""),
+            "kind": breakable(str(error.get("class", ""))),
+            "message": show.text(error.get("message")),
+            "traceback": traceback,
+            "frames": application_part(traceback),
+            "facts": [(label, value) for label, value in facts if value],
+        }
+        shown.append(entry)
     for before, after in pairwise(shown):
         before["later"], after["earlier"] = after["attempt"], before["attempt"]
     return shown[::-1]

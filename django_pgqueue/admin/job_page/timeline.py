@@ -61,9 +61,8 @@ def parts_of(job: Any) -> Iterator[TimelinePart]:
     here = job.enqueued_at
     attempts = sorted(_attempts(job), key=lambda attempt: (attempt.start, attempt.end))
     # The job is known to have been due once: before what it waits for now, or else before its last attempt.
-    waits = Status(job.status).is_claimable or (
-        job.status == Status.CANCELLED and bool(attempts) and attempts[-1].kind == "failed"
-    )
+    has_failed = bool(attempts) and attempts[-1].kind == "failed"
+    waits = Status(job.status).is_claimable or (job.status == Status.CANCELLED and has_failed)
     for attempt in attempts:
         is_last = attempt is attempts[-1] and not waits
         yield from _gap(job, here, attempt.start, attempt is attempts[0], is_last)

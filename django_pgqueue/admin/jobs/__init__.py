@@ -1,1 +1,1 @@
-"""Jobs: the list, its filters and search, and the fields of a job there and on its page."""
+"""Jobs: the list, its filters and search, forms, and the fields of a job there and on its page."""

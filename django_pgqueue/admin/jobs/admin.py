@@ -18,9 +18,8 @@ from ...models.job import Status
 from ...tasks.links import public_id
 from ..ask import RowActions, held, listed
 from ..bulk import task as bulk
-from ..bulk.actions import ACTIONS, extendable, permitted
+from ..bulk.actions import ACTIONS, affected, bounds, extendable, permitted
 from ..bulk.confirm import act_here, act_on_many
-from ..bulk.selection import affected, bounds
 from ..display import MOST_OF_CALL
 from ..failures import FailurePages
 from ..job_page.page import JobPage

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -13,16 +13,22 @@ from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
+from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf, formatting
-from ...explanation.words import A_LIFETIME
-from ...models import Job, Queue, Worker
-from ...models.job import Status
+from ...explanation import Reason, why
+from ...explanation.words import A_LIFETIME, Reference, Sentence, count, sentence
+from ...formatting import number
+from ...models import Job, JobBatch, JobStat, Limit, Pause, Queue, UniqueWindow, Worker
+from ...models.job import Status, UniqueScope
 from ...monitoring.workers import is_dead, with_vitals
+from ...postgres import fetch_rows, fetch_value
+from ...postgres.aliases import write_alias
+from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import beginning, redact, redact_text
 from ...tasks.links import parse_id
 from ...tasks.paths import HAND_OVER
@@ -30,10 +36,9 @@ from .. import display
 from ..ask import held
 from ..base import ReadOnlyAdmin
 from ..bulk import task
-from ..console import of_row, page_url, site_url
-from ..display import column, dimmed, linked
+from ..console import of_row, page_url, site_url, with_query
+from ..display import breakable, column, dimmed, linked
 from ..job_page.formatter import Formatter, payload_model_of, shown_arguments
-from ..job_page.why import is_waiting, limits_of, shown_limits, shown_unique, shown_why
 from .progress import PAGE, has_progress, live_progress
 from .search import names_database_of
 
@@ -99,7 +104,7 @@ def _outcome(job: Any) -> str:
 class JobDisplay(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
-    task = column(_("task"), lambda job: display.breakable(job.task_path))
+    task = column(_("task"), lambda job: breakable(job.task_path))
     call = column(_("arguments"), lambda job: display.call(job.args_text, job.kwargs_text, job.task_path))
     arguments = column(_("arguments"), lambda job: job.args and display.json_value(_positional(job)))
     keyword_arguments = column(
@@ -110,8 +115,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     outcome = column(_("result"), lambda job: _outcome(job))
     progress = column(_("progress"), lambda job: live_progress(job, site_url(job.show.site, PAGE)))
     why = column(
-        _("reason"),
-        lambda job: shown_why(job.show) if is_waiting(job) else display.breakable(_reason(job, 300)),
+        _("reason"), lambda job: shown_why(job.show) if is_waiting(job) else breakable(_reason(job, 300))
     )
     limits = column(_("limits"), lambda job: shown_limits(job.show, job.limits))
     unique = column(_("unique"), lambda job: shown_unique(job.show))
@@ -124,7 +128,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     queue_and_priority = column(
         _("queue"),
         lambda job: display.with_more(
-            display.breakable(job.queue_name),
+            breakable(job.queue_name),
             job.priority and _("priority %(number)d") % {"number": job.priority},
         ),
     )
@@ -157,11 +161,11 @@ class JobDisplay(ReadOnlyAdmin[Job]):
         """Return the job with the time of the database, and with how it is shown to this user."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(self.get_queryset(request).select_related("live_progress"))
-        alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
+        alias, _colon, key = object_id.rpartition(":")  # "other:5", as in TaskResult.id
         if alias and not names_database_of(alias, jobs):
             return None
         try:
-            job = jobs.get(**{field.name: field.to_python(number)})
+            job = jobs.get(**{field.name: field.to_python(key)})
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
         full = self.has_view_arguments_permission(request)
@@ -260,13 +264,13 @@ def _state(job: Job) -> str:
 def _note(job: Any) -> str:
     """Return why a job of the list waits, or the class of its last error, with the message as a tooltip."""
     if _is_lost(job):
-        return format_html('<strong class="pgqueue-alarm">{}</strong>', LOST)
+        return display.alarm(LOST)
     words = job.waiting_reason
     if not words and job.status not in {Status.RUNNING, Status.DONE}:
         words = (job.error_class or "").rpartition(".")[2]
     if not words:
         return ""
-    shown = display.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
+    shown = breakable(Truncator(redact_text(words, job.task_path)).chars(80))
     text = beginning(job.error_words or job.waiting_reason, display.MOST_OF_CALL, job.task_path)
     return format_html('<span title="{}">{}</span>', text, shown)
 
@@ -310,3 +314,151 @@ def _ran(job: Any, text: Callable[[float], str] = display.seconds) -> str:
     if job.duration is None:
         return ""
     return gettext("ran %(period)s") % {"period": text(job.duration)}
+
+
+# Why a job does not run: the reason with links to what it names and to what helps, its limits, and its unique
+# key. There are links where the user may follow them. What helps is said in words where no page of the site
+# does it.
+
+PATIENCE = 2.0  # seconds
+_MODELS: dict[str, Any] = {"job": Job, "batch": JobBatch, "worker": Worker, "limit": Limit}
+#: The reasons for which nothing on the site helps, or not all of it.
+_TOLD = {"cancel_requested", "after_open_batch", "no_worker", "busy", "unknown_task", "locked", "uncommitted"}
+
+
+def is_waiting(job: Job) -> bool:
+    """Return whether a job does not run, or runs although it was asked to stop."""
+    return not job.is_finished and (job.status != Job.Status.RUNNING or job.cancel_requested_at is not None)
+
+
+def shown_why(show: Formatter) -> SafeString:
+    """Return why the job does not run, or does not stop."""
+    alias = write_alias(show.job)
+    try:
+        with time_limit(alias, PATIENCE):
+            reason = why(show.job)
+    except TimeLimitReached:
+        return conditional_escape(gettext("It took too long to find out why. Load the page again."))
+    links = _joined(linked(url, label) for url, label in _fixes(reason, show) if url)
+    fix = reason.fix if reason.code in _TOLD else ""
+    return format_html("{}{}", _html(sentence(reason.code, reason.facts), show), _more([fix, links]))
+
+
+def _html(part: Any, show: Formatter) -> SafeString:
+    """Return a part of a sentence with links. Everything that comes from jobs is escaped."""
+    if isinstance(part, Sentence):
+        return display.filled(part.text, **{name: _html(value, show) for name, value in part.values.items()})
+    if isinstance(part, datetime):
+        return mark_safe(display.time(part))  # noqa: S308 - made by format_html
+    if isinstance(part, Reference):
+        url = "" if part.key is None else show.url(_MODELS[part.kind], "change", part.key)
+        return mark_safe(linked(url, breakable(part.text)))  # noqa: S308 - made by format_html
+    if isinstance(part, list):
+        return _joined(_html(each, show) for each in part)
+    return breakable("" if part is None else str(part))
+
+
+def _more(notes: Iterable[Any]) -> SafeString:
+    """Return notes below a text, without empty ones."""
+    return format_html_join("", '<span class="pgqueue-more">{}</span>', ((note,) for note in notes if note))
+
+
+def _joined(parts: Iterable[Any]) -> SafeString:
+    return format_html_join(mark_safe(", "), "{}", ((part,) for part in parts))
+
+
+def _fixes(reason: Reason, show: Formatter) -> list[tuple[str, str]]:
+    """Return the pages where something can be done about the reason: URLs, which may be empty, and labels."""
+    facts, code = reason.facts, reason.code
+    key = f"key:{facts['key']}" if facts.get("key") else ""
+    of_key = (with_query(show.url(Job, "changelist"), q=key) if key else "", gettext("Jobs of this key"))
+    if code == "cancel_requested":
+        return [(show.url(Worker, "change", show.job.worker), gettext("Go to the worker"))]
+    if code == "paused":
+        return [(show.url(Pause, "change", facts["pause"]), gettext("Go to the pause"))]
+    if code in {"limit", "rate"}:
+        if facts.get("is_set"):
+            url = show.url(Limit, "change", facts["limit"])
+        else:  # the page that sets one
+            url = with_query(show.url(Limit, "add"), name=facts["limit"])
+        return [(url, gettext("Go to the limit")), of_key]
+    if code == "wait_queue":
+        return [of_key]
+    if code == "behind":
+        url = with_query(show.url(Job, "changelist"), queue=facts["queue_name"], status="pending")
+        return [(url, gettext("Jobs that wait in this queue"))]
+    if code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
+        return [(show.url(Worker, "changelist"), gettext("Workers"))]
+    return [(show.url(JobStat, "database"), gettext("Database"))] if code == "locked" else []
+
+
+MOST_HOLDERS = 10
+
+
+class JobLimit(NamedTuple):
+    """A row of ``pgqueue_blocked_by``."""
+
+    name: str
+    limit_key: str | None
+    is_full: bool
+    allowed: int | None
+    running: int
+    place: int | None
+    holders: list[int]
+    next_start: datetime | None
+
+
+def limits_of(alias: str, job: Job) -> list[JobLimit]:
+    """Return the limits of a live job."""
+    if job.is_finished:
+        return []
+    return [JobLimit(*row) for row in fetch_rows(alias, "SELECT * FROM pgqueue_blocked_by(%s)", [job.pk])]
+
+
+def shown_limits(show: Formatter, limits: list[JobLimit]) -> str:
+    """Return a line for each limit; for a finished job, its key."""
+    if not limits:
+        return breakable(show.job.limit_key or "")
+    return format_html_join("", "<div>{}</div>", [(_joined(_limit(show, each)),) for each in limits])
+
+
+def _limit(show: Formatter, limit: JobLimit) -> list[Any]:
+    job, is_running = show.job, show.job.status == Job.Status.RUNNING
+    name = limit.limit_key or gettext("all jobs")
+    if limit.name != "*" and not limit.limit_key:
+        name = gettext("queue %(name)s") % {"name": limit.name.removeprefix("queue:")}
+    parts: list[Any] = [show.link(Limit, limit.name, breakable(name))]
+    if limit.allowed is not None:
+        running, allowed = number(limit.running), number(limit.allowed)
+        parts.append(gettext("%(running)s of %(allowed)s run") % {"running": running, "allowed": allowed})
+    if limit.next_start is not None and not is_running:
+        words = gettext("waits for its rate limit, next start at %(time)s")
+        parts.append(display.filled(words, time=display.time(limit.next_start)))
+    if limit.place is not None:
+        ahead = gettext("%(count)s before it") % {"count": count(limit.place)}
+        of_key = linked(with_query(show.url(Job, "changelist"), q=f"key:{limit.limit_key}"), ahead)
+        parts.append(of_key if limit.place else gettext("next in the wait queue"))
+    others = [each for each in limit.holders if each != job.pk]
+    if limit.allowed is not None and limit.running >= limit.allowed and others and not is_running:
+        holders: list[Any] = [show.link(Job, each, str(each)) for each in others[:MOST_HOLDERS]]
+        more = ["…"] if len(others) > MOST_HOLDERS else []
+        parts.append(format_html("{} {}", gettext("held by"), _joined([*holders, *more])))
+    return parts
+
+
+def shown_unique(show: Formatter) -> str:
+    """Return the unique key, with until when it holds, and which other job has it now."""
+    job = show.job
+    words = gettext("no other job with this key while this one waits")
+    if job.unique_scope == UniqueScope.LIVE:
+        words = gettext("no other job with this key until this one has finished")
+    notes: list[Any] = [words]
+    window = UniqueWindow.objects.using(show.alias).filter(pk=job.unique_key, until__gt=Now()).first()
+    if window is not None:
+        notes.append(format_html(gettext("taken until {} by its window"), display.time(window.until)))
+    twin = fetch_value(show.alias, "SELECT _pgqueue_twin(%s, %s)", job.unique_key, job.unique_scope)
+    if twin is not None and twin != job.pk:
+        link = show.link(Job, twin, gettext("job %(id)s") % {"id": twin})
+        notes.append(format_html(gettext("{} has the key now"), link))
+    key = breakable(job.unique_key or "")
+    return format_html('<code class="pgqueue-value">{}</code>{}', key, _more(notes))

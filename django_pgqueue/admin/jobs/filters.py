@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -17,26 +16,16 @@ from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...models.queue import Worker
 from ...monitoring.queues import shared_counts
-from ...postgres import fetch_rows
+from ...postgres import fetch_rows, sql_of
+from .. import lists
 from ..console import hides
 from ..display import breakable, short_name
-from ..lists import (
-    PERIODS,
-    ConditionFilter,
-    OtherAddress,
-    no_choice,
-    queue_names,
-    read_span,
-    span_form,
-    task_paths,
-    within_span,
-)
 from ..shards import is_of_all
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
 MOST_CHOICES = 50
-_TENANTS = (Path(__file__).parent / "tenants.sql").read_text(encoding="utf-8")
+_TENANTS = sql_of(__file__, "tenants")
 
 
 def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
@@ -85,7 +74,7 @@ class _Filter(_ByColumn):
         chosen = self.value()
         if chosen and chosen not in dict(self.lookup_choices):
             if not (label := self.label(chosen)):
-                raise no_choice(self)
+                raise lists.no_choice(self)
             self.lookup_choices.append((chosen, label))
 
     def label(self, chosen: str) -> str:
@@ -137,26 +126,26 @@ class SpanFilter(_Filter):
 
     def label(self, chosen: str) -> str:
         """Return the span in words."""
-        span, parameter = read_span(chosen), str(self.parameter_name)
+        span, parameter = lists.read_span(chosen), str(self.parameter_name)
         if span is None:
             words = _("“%(value)s” is no time. Write two times, such as 2026-11-23T10:00..2026-11-23T12:00.")
-            raise OtherAddress({parameter: ""}, str(words) % {"value": chosen})
+            raise lists.OtherAddress({parameter: ""}, str(words) % {"value": chosen})
         if span.start and span.end and span.start >= span.end:
-            raise OtherAddress({parameter: ""}, str(_("“From” must be before “to”.")))
+            raise lists.OtherAddress({parameter: ""}, str(_("“From” must be before “to”.")))
         return str(span)
 
     @property
     def form(self) -> dict[str, Any]:
         """The form for other times."""
-        return span_form(self.request, str(self.parameter_name), self.value() or "")
+        return lists.span_form(self.request, str(self.parameter_name), self.value() or "")
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the periods."""
-        return [(key, label) for key, (_length, label) in PERIODS.items()]
+        return [(key, label) for key, (_length, label) in lists.PERIODS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows of the chosen span."""
-        return queryset.filter(within_span(self.column, self.value() or "", clock(request)))
+        return queryset.filter(lists.within_span(self.column, self.value() or "", clock(request)))
 
 
 class FinishedFilter(SpanFilter):
@@ -192,7 +181,7 @@ class DueFilter(admin.SimpleListFilter):
 PAUSE = 5  # seconds until a list or a page is read again
 
 
-class StatusFilter(_ByColumn, ConditionFilter):
+class StatusFilter(_ByColumn, lists.ConditionFilter):
     """Filter by status, with how many jobs are in each.
 
     The numbers count all jobs, and all viewers share them (``monitoring.queues``). With another
@@ -232,8 +221,8 @@ def _tenants(alias: str) -> list[str]:
 FILTERS = (
     StatusFilter,
     DueFilter,
-    _Filter.of(_("queue"), "queue_name", lambda alias: queue_names(alias)),
-    _Filter.of(_("task"), "task_path", lambda alias: task_paths(alias)),
+    _Filter.of(_("queue"), "queue_name", lambda alias: lists.queue_names(alias)),
+    _Filter.of(_("task"), "task_path", lambda alias: lists.task_paths(alias)),
     _Filter.of(_("tenant"), "tenant", _tenants),
     WorkerFilter,
     SpanFilter.of(_("enqueued"), "enqueued_at"),

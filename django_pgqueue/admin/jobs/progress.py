@@ -109,16 +109,9 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     given = map(whole_number, request.GET.get("keys", "").split(","))
     keys = list(dict.fromkeys(key for key in given if key is not None))[:MOST_KEYS]
     # The queue is what a project may decide by.
-    jobs = (
-        admin.get_queryset(request)
-        .select_related("live_progress")
-        .only(*PROGRESS_COLUMNS, "shelf", "queue_name")
-    )
-    found = {
-        job.pk: job
-        for job in jobs.filter(pk__in=keys, shelf=0)
-        if admin.has_view_permission(request, job) and _changes(job)
-    }
+    jobs = admin.get_queryset(request).select_related("live_progress").filter(pk__in=keys, shelf=0)
+    jobs = jobs.only(*PROGRESS_COLUMNS, "shelf", "queue_name")
+    found = {job.pk: job for job in jobs if admin.has_view_permission(request, job) and _changes(job)}
     over = _("The job has ended. Reload the page.")
     parts = [
         live_progress(found[key], request.path)

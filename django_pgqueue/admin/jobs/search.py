@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Any
 
 from django.contrib.admin.views.main import SEARCH_VAR
@@ -22,7 +21,6 @@ from django.db import connections, router
 from django.db.models import BooleanField, JSONField, Q, QuerySet, TextField, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.fields.json import KeyTransform
-from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -31,7 +29,7 @@ from ... import conf
 from ...encoding import meanings, whole_number
 from ...jobs import limits
 from ...models.job import Status, is_indexed
-from ...postgres import fetch_rows, fetch_value
+from ...postgres import fetch_rows, fetch_value, sql_of
 from ...postgres.aliases import primary_of, same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
@@ -67,7 +65,7 @@ CHOOSES = ("queue", "task")
 MOST_KEYS = 50  # that are suggested
 
 
-def meaning_of(jobs: QuerySet[Any], term: str, *, full: bool = False) -> str:
+def meaning_of(jobs: QuerySet[Any], term: str, *, full: bool) -> str:
     """Return what a term is among these jobs: "argument" (that is in the index), "batch", "fingerprint",
     "group", "key", "path", "id" or "text". ``full``: whether this user may view arguments; no other user may
     learn what is in the index.
@@ -104,13 +102,12 @@ def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
 
 
 def search(
-    jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str = "", now: Any = None
+    jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str, now: Any
 ) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any. ``full``:
     whether this user may view arguments, and so may search in them. ``meaning`` and ``now``: what the term
-    is, and the time from which the search counts back, if that is known.
+    is, and the time from which the search counts back.
     """
-    meaning = meaning or meaning_of(jobs, term)
     _kind, value = _named(term)
     if meaning == "batch":
         return jobs.filter(batch_id=int(value))
@@ -130,7 +127,7 @@ def search(
         entry = _entry(path)
         return jobs.filter(is_indexed(entry)) if entry else jobs.none()
     if not is_span(period):
-        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=(now or Now()) - PERIOD))
+        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
     return at_path(jobs, *path) if path else _with_text(jobs, term, full)
 
 
@@ -231,11 +228,10 @@ class JobChangeList(KeysetChangeList):
 
 
 # A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, which may be
-# written ``order_id=17``, or
-# ``args.0.customer="Ann Lee"``. The value is a number, a text, ``true``, ``false`` or ``null``, as the page
-# of a job shows it. In quotation marks, it is a text in any case. Lists and objects are not compared: a part
-# of them may be redacted, and would be found out. For the same reason, a place that has a redacted name on
-# its way is never found.
+# written ``order_id=17``, or ``args.0.customer="Ann Lee"``. The value is a number, a text, ``true``,
+# ``false`` or ``null``, as the page of a job shows it. In quotation marks, it is a text in any case. Lists
+# and objects are not compared: a part of them may be redacted, and would be found out. For the same reason, a
+# place that has a redacted name on its way is never found.
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
 _TERM = re.compile(rf"(args|kwargs)((?:{_KEY}){{1,50}})\s*=\s*(\S.*)", re.DOTALL)
@@ -288,10 +284,9 @@ def at_path(jobs: QuerySet[Any], column: str, keys: list[str], values: list[Any]
 
 # The order of the list of jobs for each status: the jobs that matter most come first. These orders use
 # existing indexes. Waiting jobs are in the order of the claim, for each queue; in its index, those with a
-# group stand apart. Retrying and blocked jobs have an index of their own, by
-# the time at which they are due. Finished jobs have an index on the time when they ended; in the kept leaf,
-# it starts with the queue. Running jobs are few, and are sorted. Jobs with any status are in the order of
-# their key, newest first.
+# group stand apart. Retrying and blocked jobs have an index of their own, by the time at which they are due.
+# Finished jobs have an index on the time when they ended; in the kept leaf, it starts with the queue. Running
+# jobs are few, and are sorted. Jobs with any status are in the order of their key, newest first.
 
 #: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
@@ -317,34 +312,26 @@ def order_of_jobs(alias: str, status: str, queue: str) -> KeysetOrder:
         kind = state.value if state in HELD else "claimable"
         sql = _SOME_OF_KEPT if state.is_terminal else f"SELECT _pgqueue_queues_with('{kind}')"
         queues = [name for (name,) in fetch_rows(alias, sql)]
-    if len(queues) > MOST_QUEUES and state in HELD:
-        return KeysetOrder(("run_after", "id"), lambda jobs: [jobs.filter(shelf=LIVE_SHELF, status=state)])
-    if len(queues) > MOST_QUEUES:
+    are_few = len(queues) <= MOST_QUEUES
+    if not (are_few or state in HELD):
         return NEWEST
 
-    def waiting(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
-        kinds = [~_GROUPED, _GROUPED]
-        return [jobs.filter(kind, queue_name=name) for name in queues for kind in kinds]
-
-    def over(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+    def parts(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        if state in HELD:
+            held = jobs.filter(shelf=LIVE_SHELF, status=state)
+            return [held.filter(queue_name=name) for name in queues] if are_few else [held]
+        if not state.is_terminal:
+            kinds = [~_GROUPED, _GROUPED]
+            return [jobs.filter(kind, queue_name=name) for name in queues for kind in kinds]
         past = jobs.filter(shelf__gt=LIVE_SHELF, shelf__lt=KEPT_SHELF)
         kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
         return kept if state == Status.FAILED else [past, *kept]
 
-    def held(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
-        return [jobs.filter(shelf=LIVE_SHELF, status=state, queue_name=name) for name in queues]
-
-    if state in HELD:
-        return KeysetOrder(("run_after", "id"), held)
-    return KeysetOrder(_FINISHED, over) if state.is_terminal else KeysetOrder(_TO_RUN, waiting)
+    columns = ("run_after", "id") if state in HELD else _FINISHED if state.is_terminal else _TO_RUN
+    return KeysetOrder(columns, parts)
 
 
-_PRIORITIES = """
-    SELECT name, kind.is_grouped, first.priority
-    FROM {queues} AS name, (VALUES (false), (true)) AS kind (is_grouped),
-        _pgqueue_first_of_priorities(name, kind.is_grouped, 101, -101) AS first
-    LIMIT {most}
-"""
+_PRIORITIES = sql_of(__file__, "priorities")
 
 
 def order_of_due(alias: str, queue: str) -> KeysetOrder:
@@ -370,8 +357,8 @@ def order_of_due(alias: str, queue: str) -> KeysetOrder:
 # compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables of Python, so with
 # them arguments are not searched at all.
 
-_VALUE_SQL = (Path(__file__).parent / "visible.sql").read_text(encoding="utf-8")
-_ARGS_SQL = (Path(__file__).parent / "visible_args.sql").read_text(encoding="utf-8")
+_VALUE_SQL = sql_of(__file__, "visible")
+_ARGS_SQL = sql_of(__file__, "visible_args")
 _HAS_PLACES = "coalesce((%(hidden)s::jsonb -> task_path ->> 'any')::boolean, true)"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 

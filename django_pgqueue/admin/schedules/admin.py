@@ -199,8 +199,6 @@ ACTIONS = {
     ),
 }
 
-_ARGUMENTS = ("args", "kwargs")
-
 
 class ScheduleChangeList(ChangeList):
     """The list with the last run of each schedule, and a warning above it if no worker is running."""
@@ -309,8 +307,9 @@ class ScheduleAdmin(RowActions[Schedule]):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_view_arguments_permission(request):
             return fieldsets
+        hidden = ("args", "kwargs")
         return [
-            (name, {**options, "fields": [each for each in options["fields"] if each not in _ARGUMENTS]})
+            (name, {**options, "fields": [each for each in options["fields"] if each not in hidden]})
             for name, options in fieldsets
         ]
 
@@ -331,12 +330,8 @@ class ScheduleAdmin(RowActions[Schedule]):
             for schedule in listed
             if not self.has_delete_permission(request, schedule)
         }
-        return (
-            [str(schedule) for schedule in listed],
-            {self.opts.verbose_name_plural: len(listed)},
-            needed,
-            [],
-        )
+        counts = {self.opts.verbose_name_plural: len(listed)}
+        return [str(schedule) for schedule in listed], counts, needed, []
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """Add the state of the schedule, buttons for the actions that this user may run on it now, and
