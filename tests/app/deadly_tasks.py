@@ -11,7 +11,6 @@ import random
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,6 @@ from . import gil
 from .models import Entry
 
 # -- tasks that change the process
-
-
-@task
-def leave_threads(said: str) -> None:
-    """Start threads that never end, and register a function for the end of the process."""
-    for daemon in (False, True):
-        threading.Thread(target=time.sleep, args=[100_000], name=f"left-{daemon}", daemon=daemon).start()
-    atexit.register(Path(said).touch)
 
 
 @task
@@ -68,15 +59,11 @@ def where() -> list[Any]:
 
 @task(max_attempts=1)
 def set_handler(name: str) -> None:
-    """Change what a signal does. Python allows this only in the main thread, C in any thread."""
+    """Change what a signal does. Python allows this only in the main thread."""
     if name == "Python":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    elif name == "wakeup":
-        signal.set_wakeup_fd(-1)
     else:
-        libc = ctypes.CDLL(None)
-        libc.signal(int(signal.SIGTERM), 1)  # SIG_IGN
-        libc.signal(int(signal.SIGINT), 1)
+        signal.set_wakeup_fd(-1)
 
 
 @task

@@ -10,16 +10,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from tests.app import ledger_tasks as tasks
 from tests.app.models import Entry
+from tests.support.jobs import fetch
 from tests.support.workers import run_due
 
-from .failover.tally import Tally, longest_gap
-from .harness.accounts import Accounts, Run, Transaction, read
+from .harness.accounts import Accounts, Run, Tally, Transaction, longest_gap, read
 from .harness.audit import Audit, abandoned, left_behind
 from .harness.ledger import BEGIN, COMMITTED, END, FAULT, FOLDER, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
 from .harness.load import Load
@@ -54,10 +53,9 @@ def problems(ledger: Ledger) -> list[str]:
 
 
 def execute(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")  # no triggers
-        cursor.execute(statement)
-        cursor.execute("SET session_replication_role = origin")
+    fetch("SET session_replication_role = replica")  # no triggers
+    fetch(statement)
+    fetch("SET session_replication_role = origin")
 
 
 def run_again(ledger: Ledger, *, before: float = 60.0, **changes: Any) -> None:
@@ -129,10 +127,7 @@ TAMPER: dict[str, tuple[Change, str]] = {
         lambda ledger: enqueue(tasks.sync_effect, 77, 0.0),
         "nobody has enqueued the numbers [77]",
     ),
-    "a lost lease has reported": (
-        sql("UPDATE pgqueue_job SET lease = 5 WHERE"),
-        "is done with the lease 5",
-    ),
+    "a lost lease has reported": (sql("UPDATE pgqueue_job SET lease = 5 WHERE"), "is done with the lease 5"),
     "a lost lease has reported before the last run ended": (
         sql("UPDATE pgqueue_job SET finished_at = finished_at - interval '1 second' WHERE"),
         "was done before its last run ended",

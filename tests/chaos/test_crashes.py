@@ -1,4 +1,4 @@
-"""Jobs that crash their process, and supervisors that die: what counts, what continues, and what is left."""
+"""Jobs that crash their process, supervisors that die, and standbys: what counts, continues, and is left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from django_pgqueue.exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from django_pgqueue.models import Job, JobProgress, Worker
 from tests.app import process_tasks, step_tasks, timing_tasks, worker_tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Command, is_alive, parent_of
+from tests.support.commands import SLOW, Start, begun, gone, is_alive, parent_of, with_database
+from tests.support.databases import alias, migrate
+from tests.support.servers import Pair, primary_and_standby
 from tests.support.workers import fresh, until
-
-Start = Callable[..., Command]
 
 needs_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="it has /proc, and kills a process with its parent"
@@ -40,10 +40,8 @@ def error_classes(job: Job) -> list[str]:
 
 def runs(key: str) -> list[int]:
     """Return the processes that ran the job, in order."""
-    return [
-        int(note)
-        for note in Entry.objects.filter(key=f"{key} runs").order_by("pk").values_list("note", flat=True)
-    ]
+    notes = Entry.objects.filter(key=f"{key} runs").order_by("pk").values_list("note", flat=True)
+    return [int(note) for note in notes]
 
 
 @pytest.mark.promise("crash-limit")
@@ -53,7 +51,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     """Other ways to die are in ``test_hostile.py``."""
     command = start("--threads", "2", BACKOFF_BASE=0, CRASH_LIMIT=3)
     neighbor = enqueue(worker_tasks.wait_for_entry, "go")
-    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    begun("go")
     killer = enqueue(timing_tasks.dies, "k", "SIGKILL")
     failed = over(killer)
     assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
@@ -62,7 +60,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert "died 3 times while it ran, which is the limit" in failed.errors[0]["message"]
     assert len(set(runs("k"))) == 3
     # The first crash hit both jobs. After that the other job was isolated as well and was not affected.
-    until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
+    begun("go", 2)
     Entry.objects.create(key="go")
     done = over(neighbor)
     assert (done.status, done.crash_count, done.attempts) == ("done", 1, 1)
@@ -123,21 +121,22 @@ def test_a_job_that_has_crashed_before_runs_isolated(start: Start, is_async: boo
     assert done.worker == worker.pk
 
 
-def test_an_isolated_job_hears_that_it_is_cancelled(start: Start) -> None:
-    start("--threads", "1")
-    job = enqueue(timing_tasks.dies_once_then_waits, "k")
-    until(lambda: len(runs("k")) == 2, seconds=SLOW)
+def test_an_isolated_job_hears_that_it_is_cancelled_is_killed_after_its_timeout_and_ends_with_its_worker(
+    start: Start,
+) -> None:
+    command = start("--threads", "1", TIMEOUT_GRACE=0.5)
+    job = enqueue(timing_tasks.dies_once_then_waits, "a")
+    begun("a", 2)
     cancel(job)
     assert over(job).result == "asked"
-
-
-def test_an_isolated_job_that_never_ends_is_killed_after_its_timeout(start: Start) -> None:
-    command = start("--threads", "1", TIMEOUT_GRACE=0.5)
-    job = enqueue(timing_tasks.dies_once_then_never_ends, "k")
-    failed = over(job)
+    failed = over(enqueue(timing_tasks.dies_once_then_never_ends, "b"))
     assert (failed.status, failed.crash_count) == ("failed", 1)
     assert error_classes(failed) == [TaskTimeout.__name__]
-    assert len(re.findall(r"process \d+ ended with", command.log)) == 1
+    assert len(re.findall(r"process \d+ ended with", command.log)) == 2, "each first run, and no other"
+    enqueue(timing_tasks.dies_once_then_waits, "c")
+    begun("c", 2)
+    command.send(signal.SIGKILL)
+    gone(runs("c")[1])
 
 
 @pytest.mark.promise("on-lost-never-again")
@@ -150,14 +149,6 @@ def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> No
     # Its process cannot say so any more: the supervisor does.
     command.logged(f"job {failed.pk} {failed.task_path} failed (queue ")
     command.logged(f": {failed.errors[0]['message']}")
-
-
-def test_the_process_of_an_isolated_job_ends_with_its_worker(start: Start) -> None:
-    command = start("--threads", "1")
-    enqueue(timing_tasks.dies_once_then_waits, "k")
-    until(lambda: len(runs("k")) == 2, seconds=SLOW)
-    command.send(signal.SIGKILL)
-    until(lambda: not is_alive(runs("k")[1]), seconds=SLOW)
 
 
 def test_progress_and_step_of_a_job_and_of_an_isolated_one(start: Start) -> None:
@@ -191,7 +182,7 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
     commands = [start("--processes", count, "--grace", "600", LEASE=3600) for count in ("2", "1")]
     until(lambda: Worker.objects.count() == 3, seconds=SLOW)
     job = enqueue(task, "go")
-    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    begun("go")
     # Its supervisor has noted that it had begun, so that it could count a crash.
     noted = Worker.objects.values_list("started_jobs", flat=True)
     until(lambda: any(job.pk in (jobs or []) for jobs in noted.all()), seconds=SLOW, what="noted")
@@ -220,7 +211,7 @@ def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path
     command = start("--processes", "2", "--grace", "600", env={"PYTHONPATH": str(tmp_path)})
     workers = command.workers(2)
     job = enqueue(worker_tasks.wait_for_entry, "go")
-    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    begun("go")
     command.send(signal.SIGKILL)
     command.process.wait(SLOW)
     command.logged("the supervisor is gone: stopping this worker", times=2)
@@ -243,3 +234,56 @@ def test_a_process_whose_parent_died_before_it_could_ask_ends_itself(
     command = [sys.executable, "-c", program, str(parent())]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.stdout.strip(), ended.returncode) == (said, code)
+
+
+# --- A worker that starts does not work on a standby, but waits
+
+
+@pytest.fixture
+def pair(transactional_db: None) -> Iterator[Pair]:
+    """A migrated primary and its standby, apart from the databases of the run."""
+    with primary_and_standby() as pair:
+        with alias("pair", **pair.primary.address()) as name:
+            migrate(name)
+        pair.catch_up()
+        yield pair
+
+
+STANDBY = "this server is a standby: a worker needs the primary"
+
+
+@pytest.mark.parametrize("by_the_driver", [False, True], ids=["refused by the worker", "by the driver"])
+@pytest.mark.promise("waits-for-promotion")
+def test_a_worker_that_starts_at_a_standby_waits_for_its_promotion(
+    start: Start, pair: Pair, by_the_driver: bool
+) -> None:
+    address = pair.standby.address()
+    if by_the_driver:
+        address["OPTIONS"] = {"target_session_attrs": "read-write"}
+    stopped = start(env=with_database(**address))
+    stopped.logged(STANDBY)
+    stopped.send(signal.SIGTERM)
+    assert stopped.wait() == 0, stopped.log
+
+    job = pair.primary.ask("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
+    pair.catch_up()
+    command = start(env=with_database(**address))
+    command.logged(STANDBY)
+    pair.primary.crash()
+    pair.promote()
+    status = "SELECT status FROM pgqueue_job WHERE id = %s"
+    until(lambda: pair.standby.ask(status, job) == ("done",), seconds=SLOW, what="the job to be done")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert command.log.count("this server is a standby") == 1
+    assert "Traceback" not in command.log
+    assert pair.standby.ask("SELECT 1 FROM pgqueue_worker") is None
+
+
+def test_a_standby_that_goes_away_while_it_is_waited_for_is_waited_for(start: Start, pair: Pair) -> None:
+    command = start(env=with_database(**pair.standby.address()))
+    command.logged(STANDBY)
+    pair.standby.stop()
+    command.logged("no connection yet: connection")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log

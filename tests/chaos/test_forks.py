@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from tests.app import forking_tasks as tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Command, databases, is_alive, over
+from tests.support.commands import SLOW, Start, is_alive, over, with_database
+from tests.support.jobs import fetch
 from tests.support.workers import fresh, until
-
-Start = Callable[..., Command]
 
 WAYS_OUT = {"return": 0, "raise": 1, "exit": 3, "say and exit": 1}
 
@@ -37,16 +33,10 @@ def said(path: Path) -> list[tuple[int, str]]:
     return [(int(pid), words) for pid, _, words in lines]
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        tasks.fork,
-        tasks.fork_in_atomic,
-        tasks.afork,
-        tasks.fork_under_to_thread,
-    ],
-    ids=lambda task: task.name,
-)
+FORKS = [tasks.fork, tasks.fork_in_atomic, tasks.afork, tasks.fork_under_to_thread]
+
+
+@pytest.mark.parametrize("task", FORKS, ids=lambda task: task.name)
 def test_a_child_that_comes_out_of_its_task_ends_there(start: Start, path: Path, task: Any) -> None:
     before = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5)).ids
     forks = {way: enqueue(task, str(path), way) for way in WAYS_OUT}
@@ -97,27 +87,18 @@ def test_a_signal_that_reaches_a_child_at_once_is_not_lost(start: Start) -> None
     assert "race condition" not in command.log
 
 
-@pytest.mark.parametrize("pooled", [False, True])
-def test_a_child_has_connections_of_its_own(start: Start, pooled: bool) -> None:
-    given = databases()
-    if pooled:
-        given["default"]["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 2}}
-    command = start("--threads", "2", env={"TEST_DATABASES": json.dumps(given)})
+@pytest.mark.parametrize("options", [{}, {"OPTIONS": {"pool": {"min_size": 1, "max_size": 2}}}])
+def test_a_child_has_connections_of_its_own_and_not_the_transaction_of_its_parent(
+    start: Start, options: dict[str, Any]
+) -> None:
+    command = start("--threads", "2", env=with_database(**options))
     jobs = [enqueue(tasks.share_connection) for _ in range(3)]
-    over(*jobs)
-    assert [fresh(job).result for job in jobs] == [[[0, 0], True]] * 3, command.log
-    assert Entry.objects.filter(key="child").count() == 6
-    assert Entry.objects.filter(key="parent").count() == 3
-
-
-def test_a_child_cannot_go_on_with_the_transaction_of_its_parent(start: Start) -> None:
-    command = start()
-    job = enqueue(tasks.share_transaction)
-    over(job)
-    assert fresh(job).result == 1, command.log
+    transaction = enqueue(tasks.share_transaction)
+    over(*jobs, transaction)
+    assert [fresh(job).result for job in (*jobs, transaction)] == [*[[[0, 0], True]] * 3, 1], command.log
     assert "Cannot open a new connection in an atomic block" in command.log
-    keys = set(Entry.objects.values_list("key", flat=True))
-    assert keys == {"parent in a transaction", "parent after the child"}
+    keys = [*["child"] * 6, *["parent"] * 3, "parent after the child", "parent in a transaction"]
+    assert sorted(Entry.objects.values_list("key", flat=True)) == keys
 
 
 def test_a_child_that_outlives_its_worker_holds_nothing(start: Start, path: Path, tmp_path: Path) -> None:
@@ -142,6 +123,5 @@ def test_a_child_that_outlives_its_worker_holds_nothing(start: Start, path: Path
 
 def sessions(which: str) -> set[int]:
     """Return the server processes of the sessions of this database."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND {which}")
-        return {pid for (pid,) in cursor.fetchall()}
+    query = f"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND {which}"
+    return {pid for (pid,) in fetch(query)}

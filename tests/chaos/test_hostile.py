@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job
 from tests.app import deadly_tasks as tasks
 from tests.app import worker_tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.chaos.scenarios.poison import peak_mebibytes
-from tests.support.commands import ROOT, SLOW, Command, databases, over
+from tests.support.commands import ROOT, SLOW, Start, begun, over, with_database
+from tests.support.jobs import sql
 from tests.support.workers import fresh, until
-
-Start = Callable[..., Command]
-
-
-def test_threads_that_outlive_their_tasks_do_not_hold_up_the_end(start: Start, tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    command = start()
-    jobs = [enqueue(tasks.leave_threads, str(said)), enqueue(worker_tasks.noop)]
-    over(*jobs)
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
-    assert "does not wait any longer for threads that its tasks have left running: left-False" in command.log
-    assert "killed" not in command.log
-    assert not Worker.objects.exists()
-    assert not said.exists()
 
 
 def test_exit_handlers_run_at_the_end_of_a_process(start: Start, tmp_path: Path) -> None:
@@ -54,10 +37,8 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     (tmp_path / "modules" / "found_late" / "late.py").write_text(
         "from django_pgqueue import task\n@task\ndef work():\n    return 'found'\n"
     )
-    given = databases()
-    given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server requires it here
     environment = {
-        "TEST_DATABASES": json.dumps(given),
+        **with_database(OPTIONS={"sslrootcert": "certificates/root.crt"}),  # no server requires it here
         "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
         "TEST_RELATIVE_PATH": os.path.relpath(tmp_path / "modules", ROOT),
     }
@@ -66,13 +47,11 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     change = enqueue(tasks.change_everything, str(tmp_path / "gone"))
     over(change)
     assert fresh(change).status == "done", fresh(change).errors
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        cursor.execute("SELECT pgqueue_enqueue('found_late.late.work')")
-        (late,) = cursor.fetchone()
+    sql(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    late = sql("SELECT pgqueue_enqueue('found_late.late.work')")
     jobs = [enqueue(task) for task in (tasks.where, worker_tasks.backend, worker_tasks.aid_everywhere)]
     jobs += [enqueue(worker_tasks.snooze, 600), enqueue(worker_tasks.abackend)]
     over(late, *jobs[:3], jobs[4])
@@ -97,18 +76,6 @@ def test_a_task_cannot_take_the_signals_away(start: Start) -> None:
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
     assert "killed" not in command.log
-
-
-def test_a_process_that_is_deaf_to_signals_is_killed_after_the_grace(start: Start) -> None:
-    command = start("--grace", "0", env={KILL_AFTER: "1"})
-    deaf = enqueue(tasks.set_handler, "C")
-    over(deaf)
-    running = enqueue(worker_tasks.wait_for_entry, "never")
-    until(lambda: Entry.objects.filter(key="never runs").exists(), seconds=SLOW)
-    command.send(signal.SIGTERM)
-    command.wait()
-    assert fresh(deaf).status == "done"
-    assert (fresh(running).status, fresh(running).errors) == ("pending", [])
 
 
 def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(start: Start) -> None:
@@ -162,22 +129,16 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     assert command.wait() == 0, command.log
 
 
-@pytest.mark.parametrize(
-    ("task", "how"),
-    [
-        (tasks.die, "exit"),
-        (tasks.die, "segfault"),
-        (tasks.adie, "SIGKILL"),
-        (tasks.die_in_thread, "abort"),
-    ],
-    ids=lambda value: getattr(value, "name", value),
-)
+WAYS = [(tasks.die, "exit"), (tasks.die, "segfault"), (tasks.adie, "SIGKILL"), (tasks.die_in_thread, "abort")]
+
+
+@pytest.mark.parametrize(("task", "how"), WAYS, ids=lambda value: getattr(value, "name", value))
 def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
     command = start("--threads", "2", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
     before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
-    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    begun("go")
     killer = enqueue(task, how)
     after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30)).ids
     over(killer, *after)
@@ -200,19 +161,15 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
 LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]
 
 
-@pytest.mark.parametrize(
-    "loops",
-    [
-        LET_THEMSELVES_BE_INTERRUPTED,
-        [(tasks.loop, "stubborn"), (tasks.loop, "sleep"), (tasks.aloop, "stubborn")],
-        # Each of these blocks the event loop or the whole process for the other jobs.
-        [(tasks.aloop, "Python")],
-        [(tasks.aloop, "sleep")],
-        [(tasks.loop, "GIL")],
-        [(tasks.aloop, "GIL")],
-    ],
-    ids=lambda loops: ", ".join(f"{task.name} {how}" for task, how in loops),
-)
+@pytest.mark.parametrize("loops", [
+    LET_THEMSELVES_BE_INTERRUPTED,
+    [(tasks.loop, "stubborn"), (tasks.loop, "sleep"), (tasks.aloop, "stubborn")],
+    # Each of these blocks the event loop or the whole process for the other jobs.
+    [(tasks.aloop, "Python")],
+    [(tasks.aloop, "sleep")],
+    [(tasks.loop, "GIL")],
+    [(tasks.aloop, "GIL")],
+], ids=lambda loops: ", ".join(f"{task.name} {how}" for task, how in loops))  # fmt: skip
 def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any, str]]) -> None:
     sooner = {KILL_AFTER: "1"} if any(how == "GIL" for _, how in loops) else {}
     command = start("--threads", str(1 + len(loops)), "--grace", "2", env=sooner, TIMEOUT_GRACE=1)

@@ -1,4 +1,4 @@
-"""The short form of each scenario. ``python3 dev.py chaos --minutes 30 --seed 7`` is the long form."""
+"""The short form of each scenario, and of random calls. ``python3 dev.py chaos`` is their long form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ import pytest
 from tests.support.commands import Command
 from tests.support.machines import lacks_faketime
 from tests.support.release import previous
+from tests.support.sessions import Connect
 
+from .fuzz.functions import Calls
+from .fuzz.machine import live
 from .harness.scenario import perform
 from .harness.worlds import NO_HISTORY, changed_since, lacks_history
 from .scenarios import SCENARIOS
@@ -65,6 +68,29 @@ def test_released_files_have_not_changed() -> None:
         f"The previous release ({previous()}) has installed these files, which do not change in its "
         f"databases: {', '.join(changed)}. Write a new version into a new file, with a new migration."
     )
+
+
+# --- Random calls of all functions, and of all that moves jobs
+
+INTERNAL, PUBLIC = 2, 15
+"""Calls of each function."""
+LIVES, CALLS = 50, 20
+"""So many lives of a few jobs, of so many calls. Each guard that was removed was found within them."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_answer_is_a_clear_error_or_harmless(connect: Connect) -> None:
+    """The other jobs wait, run and are over. A call cannot know their leases. All calls are rolled back."""
+    calls = Calls(connect(autocommit=True, options="-c statement_timeout=5s"))
+    assert len(calls.functions) > 100
+    problems = calls.make(seed=None, internal=INTERNAL, public=PUBLIC)
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.timeout(1200)  # a life that fails is shrunk
+def test_jobs_live_as_the_model_says(connect: Connect) -> None:
+    live(connect(autocommit=True, options="-c statement_timeout=20s"), lives=LIVES, calls=CALLS)
 
 
 # --- Longer runs: a queue that nobody touches for three days, and a ledger over three shards

@@ -18,11 +18,10 @@ from typing import Any
 import psycopg
 
 from example_project.embedded_programs import programs
+from tests.support.commands import is_alive
 from tests.support.waiting import until
 
-from ..harness.havoc import descendants, is_gone
-
-__all__ = ["Cluster", "Node", "cluster_in"]
+from ..harness.havoc import descendants
 
 TTL, LOOP_WAIT, RETRY_TIMEOUT = 20, 3, 5
 """Seconds until a leader that does not renew its key is no leader, and between two looks."""
@@ -68,7 +67,7 @@ class Node:
         roots = {program.pid for program in self._programs}
         with suppress(OSError, ValueError):
             roots.add(int((self.folder / self.name / "postmaster.pid").read_text().split()[0]))
-        return {pid for pid in roots.union(*map(descendants, roots)) if not is_gone(pid)}
+        return {pid for pid in roots.union(*map(descendants, roots)) if is_alive(pid)}
 
     def send(self, number: signal.Signals, *, only: str = "") -> None:
         """Send a signal to all processes of the machine, or to those with this text in their command line."""

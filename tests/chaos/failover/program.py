@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 if TYPE_CHECKING:
+    from ..harness.accounts import Tally
     from ..harness.stage import Stage
     from .cluster import Cluster
-    from .tally import Tally
 
 ROOT = Path(__file__).resolve().parents[3]
 MODES = ("asynchronous", "synchronous")
@@ -175,8 +175,8 @@ def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> tup
 
     from tests.support.waiting import until
 
+    from ..harness.accounts import longest_gap
     from ..harness.stage import PATIENCE
-    from .tally import longest_gap
 
     cluster, name = stage.world, (act.__doc__ or "").strip()
     cluster.whole()
@@ -218,7 +218,7 @@ def _tally(stage: Stage) -> Tally:
     from tests.app.ledger_tasks import ATOMIC, atomic_effect
     from tests.app.models import Entry
 
-    from .tally import Tally
+    from ..harness.accounts import Tally
 
     rows = list(Job.objects.values_list("args__0", "status", "task_path"))
     return Tally.of(

@@ -18,18 +18,6 @@ from tests.support.sessions import Connection
 
 from .model import CRASH_LIMIT, SCOPES, Expected, Model, Report
 
-__all__ = [
-    "KEPT",
-    "PRIORITIES",
-    "Acts",
-    "check",
-    "check_put_aside",
-    "check_turn",
-    "forget_dropped",
-    "places",
-    "stuck",
-]
-
 KEPT = {"done": 7.0, "cancelled": 7.0, "failed": 30.0}
 """Days for which jobs are kept that are over."""
 ROWS = (

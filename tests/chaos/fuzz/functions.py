@@ -19,8 +19,6 @@ from tests.support.foreign import register, sql_claim
 from tests.support.jobs import add, value
 from tests.support.sessions import Connection
 
-__all__ = ["Calls", "Function", "Values", "find_functions"]
-
 FIND = """
     SELECT pro.proname, pro.prokind = 'p',
         (coalesce(pro.proargnames, '{}'))[:pro.pronargs],

@@ -25,8 +25,6 @@ from .acts import PRIORITIES, Acts, check, forget_dropped
 from .functions import Calls
 from .model import SCOPES, Report
 
-__all__ = ["LifeOfJobs", "fuzz", "live"]
-
 OUTCOMES = ("done", "failed", "cancelled", "retry", "snooze", "release", "unknown")
 FIRST: dict[str, dict[str, Any]] = {
     "plain": {}, "limited": {"limit": "tests.app.tasks.noop/1"}, "expires": {"expires": True},

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["BACK", "CRASH_LIMIT", "DEFAULT_ATTEMPTS", "Expected", "Model", "Report"]
-
 DEFAULT_ATTEMPTS = 5
 CRASH_LIMIT = 3
 BACK = frozenset({"retry", "snooze", "release", "unknown"})

@@ -1,11 +1,11 @@
 """The fault harness: real workers under load, faults from a seed, and a ledger that must balance afterwards.
 
     ledger      writes what happens to files that no fault of the queue or of its server can take away
-    accounts    reads those files
+    accounts    reads those files, and counts what a failover has cost
     load        enqueues jobs while the faults happen
     calls       the load of another process, such as one whose clock is wrong
     havoc       makes faults, and records when they happened and whom they hit
-    web, pages  a web process of either release, and its admin
+    web         a web process of either release, and its admin
     worlds      what may take the place of the database of the tests, such as that of the previous release
     stage       the database, the workers, the load and the ledger of one run
     scenario    what a user should expect, the faults that try it, the run of both, and its report

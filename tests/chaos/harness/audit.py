@@ -24,14 +24,13 @@ from django.db import connection
 
 from django_pgqueue.worker.executor.outcomes import MOST_GIVEN_BACK
 from tests.app.ledger_tasks import ATOMIC, atomic_effect
+from tests.support.commands import is_alive
+from tests.support.jobs import fetch
 from tests.support.sessions import open_raw
 from tests.support.waiting import until
 
 from .accounts import CLOCK, Accounts, Fault, Run, by_job, explanation, wall
-from .havoc import is_gone
 from .ledger import COMMITTED, IN_DOUBT, ROLLED_BACK
-
-__all__ = ["Audit", "Row", "abandoned", "left_behind"]
 
 LOST_CONNECTION = frozenset({"OperationalError", "InterfaceError"})
 """What atomic tasks of the ledger raise only because of a fault."""
@@ -70,12 +69,7 @@ class Audit:
         for row in self.rows:
             by_number[row.number].append(row)
         self._by_number = by_number
-        self.problems = [
-            *self._transactions(),
-            *self._jobs(),
-            *self._repetitions(),
-            *self._effects(),
-        ]
+        self.problems = [*self._transactions(), *self._jobs(), *self._repetitions(), *self._effects()]
 
     def _transactions(self) -> Iterator[str]:
         """Whether the jobs are those that were enqueued."""
@@ -136,9 +130,8 @@ class Audit:
 
     def _effects(self) -> Iterator[str]:
         """Whether the effects that are committed with their jobs are there exactly once."""
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT note::bigint FROM app_entry WHERE key = %s", [ATOMIC])
-            effects = Counter(number for (number,) in cursor.fetchall())
+        notes = fetch("SELECT note::bigint FROM app_entry WHERE key = %s", ATOMIC)
+        effects = Counter(number for (number,) in notes)
         expected = {
             row.number: 1
             for row in self.rows
@@ -167,14 +160,11 @@ def _counts(runs: list[Run], last: Run) -> bool:
 
 
 def _rows() -> list[Row]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, (args ->> 0)::bigint, task_path, status, attempts, lease, worker, crash_count,"
-            " extract(epoch FROM finished_at)::float8 FROM pgqueue_job"
-            " WHERE task_path LIKE 'tests.app.ledger_tasks.%%' ORDER BY id",
-            [],
-        )
-        found: list[Any] = cursor.fetchall()
+    found = fetch(
+        "SELECT id, (args ->> 0)::bigint, task_path, status, attempts, lease, worker, crash_count,"
+        " extract(epoch FROM finished_at)::float8 FROM pgqueue_job"
+        " WHERE task_path LIKE 'tests.app.ledger_tasks.%' ORDER BY id"
+    )
     return [Row(*columns) for columns in found]
 
 
@@ -206,7 +196,7 @@ def abandoned() -> list[str]:
     return [
         f"job {job} is running without a live owner (process {pid})"
         for job, pid in rows
-        if pid is None or is_gone(pid)
+        if pid is None or not is_alive(pid)
     ]
 
 
@@ -227,7 +217,7 @@ def _left_behind(accounts: Accounts) -> Iterator[str]:
         for row in _ask(query):
             yield f"a {what} was left behind: {row}"
     for pid in sorted({run.pid for run in accounts.runs}):
-        if not is_gone(pid):
+        if is_alive(pid):
             yield f"the process {pid}, which ran jobs, was left behind"
 
 

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-__all__ = ["called", "client"]
-
 
 def called(env: Mapping[str, str], path: str, *arguments: Any) -> Any:
     """Return what the function at a path returns in a new process on the current databases."""

@@ -7,15 +7,13 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
+from tests.support.commands import is_alive, parents
 from tests.support.waiting import until
 
 from .accounts import Fault
 from .ledger import FAULT, Ledger
-
-__all__ = ["Havoc", "descendants", "is_gone"]
 
 
 class Havoc:
@@ -56,7 +54,7 @@ class Havoc:
         with self.fault(kind, everybody, is_supervisor=is_supervisor):
             for pid in pids:
                 _signal(pid, signal.SIGKILL)
-            until(lambda: all(map(is_gone, everybody)), what="no process is left behind")
+            until(lambda: not any(map(is_alive, everybody)), what="no process is left behind")
 
     @contextmanager
     def stopped(self, pid: int, *, kind: str = "stopped process", explains: bool = True) -> Iterator[None]:
@@ -72,7 +70,7 @@ class Havoc:
 def descendants(pid: int) -> set[int]:
     """Return the children of a process, their children, and so on."""
     children = defaultdict(list)
-    for child, parent in _parents():
+    for child, parent in parents().items():
         children[parent].append(child)
     found: set[int] = set()
     ahead = [pid]
@@ -83,27 +81,6 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def is_gone(pid: int) -> bool:
-    """Return whether there is no such process, or only a zombie of it."""
-    return (_fields(pid) or ["X"])[0] in "XZ"
-
-
 def _signal(pid: int, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it has died with its parent
         os.kill(pid, number)
-    except ProcessLookupError:  # it has died with its parent
-        return
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _fields(int(entry.name))):
-            yield int(entry.name), int(fields[1])
-
-
-def _fields(pid: int) -> list[str]:
-    """Return the fields of ``/proc/<pid>/stat`` after the name, which may contain any character."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # it has ended
-        return []

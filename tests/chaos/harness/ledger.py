@@ -21,8 +21,6 @@ from typing import Any
 
 from django_pgqueue import current_job
 
-__all__ = ["FOLDER", "Ledger", "about_to_die", "first_time", "recorded"]
-
 FOLDER = "LEDGER_FOLDER"
 """The environment variable with the folder of the ledger, for the tasks."""
 

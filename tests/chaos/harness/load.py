@@ -21,8 +21,6 @@ from tests.app import ledger_tasks as tasks
 
 from .ledger import COMMITTED, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
 
-__all__ = ["Load", "Mix", "mixed"]
-
 Mix = Callable[[int, Random], BoundTask]
 """Returns the call of a job for its number."""
 

@@ -28,8 +28,6 @@ from .load import Mix, mixed
 from .stage import Stage
 from .worlds import the_tests_database
 
-__all__ = ["Act", "Recovered", "Report", "Scenario", "perform", "recoveries"]
-
 
 @dataclass(frozen=True)
 class Recovered:

@@ -23,8 +23,6 @@ from .havoc import Havoc, descendants
 from .ledger import FOLDER, Ledger
 from .load import Load, Mix, mixed
 
-__all__ = ["PATIENCE", "Stage"]
-
 PATIENCE = 2 * SLOW
 """Seconds to wait for what must happen. Several scenarios may run on a busy machine."""
 

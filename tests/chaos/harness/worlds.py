@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,20 +23,6 @@ from tests.support.databases import fresh_database
 from tests.support.poolers import Pooler, between
 from tests.support.release import previous
 from tests.support.servers import OwnServer, own_server
-
-__all__ = [
-    "NO_HISTORY",
-    "at_database",
-    "behind_a_pooler",
-    "changed_since",
-    "database_of_the_previous_release",
-    "lacks_history",
-    "last_migration",
-    "manage",
-    "previous_release",
-    "server_of_its_own",
-    "the_tests_database",
-]
 
 #: What archives and shallow clones do not have. In CI, this is skipped by name, too, unlike missing tools.
 NO_HISTORY = "the history of the repository (git fetch --unshallow)"
@@ -112,6 +98,19 @@ def the_tests_database(folder: Path) -> Iterator[None]:
 def server_of_its_own(folder: Path) -> Iterator[OwnServer]:
     """Run a server that faults may stop and start, with the tables of the apps."""
     with own_server(folder / "server") as server, at_database(**server.database):
+        yield server
+
+
+@contextmanager
+def server_with(folder: Path, settings: Mapping[str, str]) -> Iterator[OwnServer]:
+    """The same with these settings of the server."""
+    with server_of_its_own(folder) as server:
+        with server.connect() as own:
+            for name, value in settings.items():
+                own.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        server.stop()
+        server.start()
+        connections.close_all()
         yield server
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from . import clocks, disks, limits, network, poison, processes, server, sessions, upgrade
 
-__all__ = ["SCENARIOS"]
-
 SCENARIOS = {
     scenario.name: scenario
     for module in (processes, server, disks, sessions, network, poison, clocks, limits, upgrade)

@@ -10,9 +10,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from django.db import connection
 from django.db.models.functions import Now
 
 from django_pgqueue import enqueue, pause
@@ -22,6 +20,7 @@ from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.app.tasks import noop
 from tests.app.unique_tasks import remind
+from tests.support.jobs import fetch, sql
 from tests.support.machines import Clock, lacks_faketime
 from tests.support.waiting import until
 
@@ -32,8 +31,6 @@ from ..harness.ledger import FOLDER
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from .processes import SHORT_LEASE, kill_supervisor
-
-__all__ = ["NAP", "SCENARIOS", "keep_time", "plan_ahead", "runs_again_in_time", "timed"]
 
 EXACT = 0.05
 """Seconds by which something may come too soon: clocks of one machine, and what rounding does."""
@@ -244,7 +241,7 @@ def times_hold(stage: Stage, audit: Audit) -> list[str]:
     """Return where a time is not the one of the server, a job started too soon, or a rate was not kept."""
     problems = []
     promised = {tasks.sync_effect.module_path: DELAY.total_seconds(), tasks.expires.module_path: 0.0}
-    rows = _ask(_TIMES, list(promised))
+    rows = fetch(_TIMES, list(promised))
     for path, delay, expiry, waited, age, over in rows:
         if abs(delay - promised[path]) > PRECISE / 10:
             problems.append(f"a job that should wait for {promised[path]:g} s was to wait for {delay} s")
@@ -256,17 +253,10 @@ def times_hold(stage: Stage, audit: Audit) -> list[str]:
             problems.append(f"a job is {age} s old and has been over for {over} s")
     if not rows:
         problems.append("the web process has enqueued nothing")
-    [(starts,)] = _ask(_STARTS, tasks.rated.module_path)
+    starts = sql(_STARTS, tasks.rated.module_path)
     if (starts or 0) > BURST + RATE * (WINDOW + LATE):
         problems.append(f"{starts} starts of a rate within {WINDOW:g} s")
     return problems + runs_again_in_time(audit)
-
-
-def _ask(query: str, parameter: Any) -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, [parameter])
-        rows: list[Any] = cursor.fetchall()
-    return rows
 
 
 SCENARIOS = [
@@ -286,5 +276,5 @@ SCENARIOS = [
         lacks=lacks_faketime,
         check=times_hold,
         within={"killed supervisor": 5.0},
-    ),
+    )
 ]

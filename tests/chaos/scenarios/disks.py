@@ -22,8 +22,6 @@ from ..harness.stage import Stage
 from ..harness.worlds import server_of_its_own
 from .sessions import only_atomic_jobs_ran_again
 
-__all__ = ["SCENARIOS"]
-
 TABLES, LOG = "no space for tables", "no space for the log"
 FULL = "No space left on device"
 LONG = 3.0
@@ -159,5 +157,5 @@ SCENARIOS = [
         lacks=lacks_small_disks,
         check=_check,
         within={TABLES: 5.0, LOG: 5.0},
-    ),
+    )
 ]

@@ -22,8 +22,6 @@ from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from .processes import kill_process, kill_supervisor
 
-__all__ = ["SCENARIOS"]
-
 #: Each task, its limit, and how many keys it has. 0: each `IN_A_ROW` jobs have a new key. Two workers that
 #: claim some of them at the same moment find nobody in the wait queue of that key.
 LIMITS = {tasks.few: (1, 4), tasks.many: (1, 0), tasks.three: (3, 3), tasks.ten: (10, 1)}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from django.db import connection, connections
+from django.db import connections
 
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
-from tests.support.commands import Command, databases
+from tests.support.commands import Command, with_database
+from tests.support.jobs import sql
 from tests.support.machines import FarPlace, far_place, lacks_far_place
 from tests.support.proxies import Proxy, proxy
 from tests.support.servers import OwnServer
@@ -24,8 +24,6 @@ from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
 from .server import in_transaction
 from .sessions import SLOW_HEARTBEAT, only_atomic_jobs_ran_again
-
-__all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "SCENARIOS", "found", "news"]
 
 LEASE = 8.0
 LOST, AGAIN = "the connection is lost", "connected again"
@@ -99,9 +97,7 @@ def _sessions(address: str) -> int:
     One that was about to log in holds nothing. The server waits for it until ``authentication_timeout``.
     """
     query = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = %s AND usesysid IS NOT NULL"
-    with connection.cursor() as cursor:
-        cursor.execute(query, [address])
-        return int(cursor.fetchone()[0])
+    return int(sql(query, address))
 
 
 def _go_on(stage: Stage, held: list[Run], file: Path) -> bool:
@@ -116,9 +112,7 @@ def _far_worker(stage: Stage) -> Command:
     """Return the command in the other place, and start it there if need be."""
     world: Far = stage.world
     if world.worker is None:
-        given = databases()
-        given["default"]["HOST"] = world.place.here
-        stage.env["TEST_DATABASES"] = json.dumps(given)
+        stage.env |= with_database(HOST=world.place.here)
         world.worker = stage.start(through=world.place.through)
         del stage.env["TEST_DATABASES"]
         stage.all_up()
@@ -154,9 +148,7 @@ class Proxied:
         self.server = server
         self.web = web
         self.workers = workers
-        given = databases()
-        given["default"]["PORT"] = workers.port
-        self.env = {"TEST_DATABASES": json.dumps(given)}
+        self.env = with_database(PORT=workers.port)
 
 
 @contextmanager
@@ -259,12 +251,6 @@ SCENARIOS = [
         settings={"LEASE": 120.0, **SLOW_HEARTBEAT},
         world=behind_proxies,
         check=only_atomic_jobs_ran_again,
-        within={
-            SLOW: 3.0,
-            RESET: 3.0,
-            FORGOTTEN: 5.0,
-            LISTENER_FOUND: 90.0,
-            HEARTBEAT_FOUND: 90.0,
-        },
+        within={SLOW: 3.0, RESET: 3.0, FORGOTTEN: 5.0, LISTENER_FOUND: 90.0, HEARTBEAT_FOUND: 90.0},
     ),
 ]

@@ -10,21 +10,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from django.db import Error, connection, transaction
+from django.db import Error
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
 from tests.support.foreign import ForeignJob, register, sql_claim, unregister
-from tests.support.jobs import finish
+from tests.support.jobs import finish, sql
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
-
-__all__ = ["SCENARIOS"]
 
 MOST_MEMORY = 1200.0
 """Mebibytes that a process may need at most for a result or an error of 50 MB, with four threads."""
@@ -201,11 +199,8 @@ def _claimed_at_once(session: Connection, worker: int) -> list[list[ForeignJob]]
 
 def by_sql(name: str, column: str, text: str) -> int:
     """Enqueue a call as somebody does who writes SQL. Return the id of the job."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT pgqueue_enqueue(%s, {column} => %s::jsonb)", [f"tests.app.poison_tasks.{name}", text]
-        )
-        return int(cursor.fetchone()[0])
+    path = f"tests.app.poison_tasks.{name}"
+    return int(sql(f"SELECT pgqueue_enqueue(%s, {column} => %s::jsonb)", path, text))
 
 
 def over(pks: Any) -> list[Job]:

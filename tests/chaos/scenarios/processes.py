@@ -11,17 +11,15 @@ from contextlib import suppress
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
-from tests.support.commands import SLOW, Command
+from tests.support.commands import SLOW, Command, gone
 from tests.support.machines import lacks_memory_group, memory_group
 from tests.support.waiting import until
 
 from ..harness.accounts import REPORT, Fault, Run
 from ..harness.audit import Audit
-from ..harness.havoc import descendants, is_gone
+from ..harness.havoc import descendants
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
-
-__all__ = ["SCENARIOS"]
 
 LEASE = 8.0  # seconds; live workers send a heartbeat within it even on a busy machine
 SHORT_LEASE = {"LEASE": LEASE, "HEARTBEAT": 1.0}
@@ -101,7 +99,7 @@ def never_return(stage: Stage) -> None:
     number = stage.load.enqueue(tasks.never_returns.bind, expects="failed")
     pid = stage.begun(number).pid
     assert stage.over(number).errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
-    until(lambda: is_gone(pid), seconds=PATIENCE, what="its process is replaced")
+    gone(pid)
     stage.all_up()
 
 

@@ -6,26 +6,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connections
 
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
 from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.databases import alias
-from tests.support.servers import OwnServer, Pair, primary_and_standby
+from tests.support.jobs import sql
+from tests.support.servers import Pair, primary_and_standby
 from tests.support.waiting import until
 
 from ..harness.accounts import Fault, Run
 from ..harness.audit import Audit
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
-from ..harness.worlds import at_database, server_of_its_own
-
-__all__ = ["SCENARIOS"]
+from ..harness.worlds import at_database, server_of_its_own, server_with
 
 LEASE = 8.0  # seconds; live workers send a heartbeat within it even on a busy machine
 CRASHED, RESTARTED, AWAY = "server crashed", "server restarted", "server away for longer than the lease"
@@ -139,19 +139,6 @@ one: it gives that job back, ends, and cuts the run off.
 """
 
 
-@contextmanager
-def with_lazy_disk(folder: Path) -> Iterator[OwnServer]:
-    """Run a server that keeps what need not be durable in memory for long."""
-    with server_of_its_own(folder) as server:
-        with server.connect() as own:
-            for name, value in LAZY.items():
-                own.execute(f"ALTER SYSTEM SET {name} = '{value}'")
-        server.stop()
-        server.start()
-        connections.close_all()
-        yield server
-
-
 def lose_claims(stage: Stage) -> None:
     """Let the server crash after the claims of some jobs, until a run with a lost claim comes to its end."""
     for _ in range(TRIES):
@@ -172,9 +159,8 @@ def _crash_after_claims(stage: Stage) -> bool:
         often = [_enqueue(stage, tasks.sync_effect.using(run_after=timedelta(hours=1))) for _ in range(JOBS)]
         once = _enqueue(stage, tasks.runs_once)
         stage.begun(once)
-        with connection.cursor() as cursor:
-            cursor.execute("SET synchronous_commit = off")
-            run_now(waiting := Job.objects.filter(shelf=0, args__0__in=often))
+        sql("SET synchronous_commit = off")
+        run_now(waiting := Job.objects.filter(shelf=0, args__0__in=often))
         for number in often:
             stage.begun(number)
         with stage.havoc.fault(CRASHED_EARLY):
@@ -277,7 +263,7 @@ SCENARIOS = [
             accepted. A job that must not run twice was claimed durably, so it runs once and is done.
         """,
         faults=(lose_claims,),
-        world=with_lazy_disk,
+        world=partial(server_with, settings=LAZY),
         check=claims_that_had_to_last,
     ),
     Scenario(

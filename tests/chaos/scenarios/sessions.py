@@ -6,15 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 import psycopg
 from django.db import Error, connection, connections
 
 from django_pgqueue.models import Worker
 from tests.app import ledger_tasks as tasks
+from tests.support.jobs import fetch, sql
 from tests.support.poolers import lacks_pgbouncer
-from tests.support.servers import OwnServer
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
@@ -22,7 +21,7 @@ from ..harness.accounts import Run
 from ..harness.audit import Audit
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
-from ..harness.worlds import at_database, behind_a_pooler, server_of_its_own
+from ..harness.worlds import behind_a_pooler, server_of_its_own, server_with
 from .processes import SHORT_LEASE, kill_process, kill_supervisor
 from .server import in_transaction
 
@@ -33,7 +32,7 @@ SLOW_HEARTBEAT = {"HEARTBEAT": 3.0}
 its jobs run elsewhere. On a busy machine, it takes seconds to connect again.
 """
 
-MOST_SESSIONS = 40
+FEW_SESSIONS = {"max_connections": "40"}
 LOCKED = 3.0
 """Seconds: longer than a worker waits for a lock."""
 TERMINATED, EXHAUSTED = "terminated sessions", "no free session"
@@ -47,18 +46,6 @@ _CANCEL = (
     "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
     " AND application_name LIKE 'pgqueue%' AND state <> 'idle'"
 )
-
-
-@contextmanager
-def with_few_sessions(folder: Path) -> Iterator[OwnServer]:
-    """Run a server that allows few sessions."""
-    with server_of_its_own(folder) as server:
-        with server.connect() as own:
-            own.execute(f"ALTER SYSTEM SET max_connections = {MOST_SESSIONS}")
-        server.stop()
-        server.start()
-        with at_database(**server.database):
-            yield server
 
 
 def terminate(stage: Stage) -> None:
@@ -114,10 +101,10 @@ def _is_changed(own: Connection, change: str) -> bool:
 def cancel(stage: Stage) -> None:
     """Cancel statements of the workers, as their statement timeout does."""
     stage.occupy(0.5)
-    with stage.havoc.fault("cancelled statements", explains=False), connection.cursor() as cursor:
+    with stage.havoc.fault("cancelled statements", explains=False):
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
-            cursor.execute(_CANCEL)
+            sql(_CANCEL)
             time.sleep(stage.choice.uniform(0.0, 0.01))
     stage.all_up()
 
@@ -141,14 +128,11 @@ def terminate_all() -> None:
 
 
 def _others() -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(_OTHERS)
-        return [pid for (pid,) in cursor.fetchall()]
+    return [pid for (pid,) in fetch(_OTHERS)]
 
 
 def _terminate(pids: list[int]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", [pids])
+    sql("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", pids)
 
 
 WAITED, RAN = "lock_timeout", "statement_timeout"
@@ -255,7 +239,7 @@ SCENARIOS = [
         """,
         faults=(terminate, exhaust, lock, cancel),
         settings=SLOW_HEARTBEAT,
-        world=with_few_sessions,
+        world=partial(server_with, settings=FEW_SESSIONS),
         check=only_atomic_jobs_ran_again,
         within={TERMINATED: 3.0, EXHAUSTED: 5.0, "locked tables": 5.0, "cancelled statements": 3.0},
     ),

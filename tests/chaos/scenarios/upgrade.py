@@ -28,9 +28,7 @@ from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from ..harness.worlds import database_of_the_previous_release, lacks_history, last_migration, manage
 
-__all__ = ["SCENARIOS"]
-
-HARNESS = Path(__file__).parents[1] / "harness"
+WEB = Path(__file__).parents[1] / "harness" / "web.py"
 RATE = 12.0
 """Transactions of a web process in a second."""
 SERIES = 1_000_000
@@ -43,10 +41,7 @@ NEXT = (
     "ALTER TABLE pgqueue_job ADD COLUMN of_next_release integer NOT NULL DEFAULT 7",
     "CREATE FUNCTION _pgqueue_of_next_release() RETURNS integer LANGUAGE sql AS 'SELECT 7'",
 )
-BACK = (
-    "DROP FUNCTION _pgqueue_of_next_release",
-    "ALTER TABLE pgqueue_job DROP COLUMN of_next_release",
-)
+BACK = ("DROP FUNCTION _pgqueue_of_next_release", "ALTER TABLE pgqueue_job DROP COLUMN of_next_release")
 """What the next release may add, and the way back. This release has perhaps no migration of its own yet."""
 
 
@@ -54,14 +49,14 @@ P = TypeVar("P", bound="Program")
 
 
 class Program:
-    """A program of the harness that runs with the code of a folder, against the current databases."""
+    """A program of ``harness/web.py`` that runs with the code of a folder, against the current databases."""
 
     def __init__(self, stage: Stage, code: Path, name: str, *arguments: object) -> None:
         self.log = stage.ledger.folder / f"{name}-{len(list(stage.ledger.folder.glob('*.log')))}.log"
         environment = {**django_environment(code), "PYTHONPATH": str(code), FOLDER: str(stage.ledger.folder)}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(HARNESS / f"{name}.py"), *map(str, arguments)],
+                [sys.executable, "-P", str(WEB), name, *map(str, arguments)],
                 cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
 
