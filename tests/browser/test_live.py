@@ -114,7 +114,7 @@ def test_the_focus_stays(part: str, element: str, window: Open, news: Callable[[
 @pytest.mark.parametrize(
     ("name", "part", "box"),
     [
-        ("job_overview", "#pgqueue-failures-now", "#pgqueue-failures-now [role=region]"),
+        ("job_overview", "#pgqueue-workers-now", "#pgqueue-workers-box"),
         ("job_changelist", "#pgqueue-rows", "#changelist-form .results"),
     ],
 )
