@@ -112,13 +112,13 @@ def test_a_job_with_an_unknown_task_goes_back_with_a_delay_and_a_reason_and_impo
 @pytest.mark.promise("unknown-task")
 def test_it_fails_when_the_patience_is_over_and_a_retry_waits_again(settings: Any) -> None:
     """The patience begins when a worker first meets the job."""
-    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 6}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 1_800}
     pk = from_sql(UNKNOWN, enqueued_at=ago(hours=1))
     run_here()
     back = fresh(pk)
     # It is looked at a few times, not in a loop.
     assert (back.status, back.run_after > timezone.now()) == ("pending", True)
-    run_again(started_at=ago(seconds=7))
+    run_again(started_at=ago(seconds=1_801))
     failed = fresh(pk)
     assert (failed.status, failed.errors[0]["class"]) == ("failed", "django_pgqueue.exceptions.UnknownTask")
     assert "not_yet_deployed" in failed.errors[0]["message"]
