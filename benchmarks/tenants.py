@@ -14,7 +14,7 @@ import atexit
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from time import monotonic, process_time_ns, sleep
@@ -50,7 +50,8 @@ def main(rounds: int, calls: int) -> None:
     cases: list[tuple[str, Run, int]] = [
         ("enqueue()", one, calls), ("enqueue() with keys", keyed, calls),
         ("enqueue_many() of 1,000", many, max(2, calls // 100)),
-        ("1,000 jobs of a worker", run, max(2, calls)),
+        ("1,000 empty jobs of a worker", partial(run, "nothing"), max(2, calls)),
+        ("1,000 jobs of a worker that insert a row", partial(run, "insert"), max(2, calls // 5)),
     ]  # fmt: skip
     over = []
     for name, case, number in cases:
@@ -132,16 +133,16 @@ def many(alias: str, tenant: str | None, number: int) -> float:
     return spent / 1e3 / number
 
 
-def run(alias: str, tenant: str | None, number: int) -> float:
+def run(name: str, alias: str, tenant: str | None, number: int) -> float:
     """Let a worker claim, run and report jobs: thousands of them, all of which it finds at once."""
-    from benchmarks.tasks import nothing
+    from benchmarks import tasks
     from django_pgqueue import enqueue_many, pause, resume
 
     worker = worker_of(alias)
     with connections[alias].cursor() as cursor:
         cursor.execute("TRUNCATE pgqueue_job, pgqueue_stat")
         pause(everything=True, using=alias)
-        task = nothing.using(database=alias, tenant=tenant)
+        task = getattr(tasks, name).using(database=alias, tenant=tenant)
         enqueue_many(task.bind() for _ in range(1000 * number))
         before = spent(cursor, worker)
         resume(everything=True, using=alias)
