@@ -18,6 +18,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import psycopg
+
 from .. import __version__, conf
 from ..formatting import get_logger
 from ..jobs.finish import Outcome, finish_statement
@@ -44,7 +46,9 @@ class Outage:
 
     def log(self, what: str, error: Exception) -> None:
         """Log a failure, unless the same message was logged less than a minute ago."""
-        text = f"{what}: {str(error).strip() or type(error).__name__}"
+        # str() of an error of the server has its query, too: many lines.
+        own = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+        text = f"{what}: {own or str(error).strip() or type(error).__name__}"
         now = monotonic()
         if text != self._said or now >= self._say_again_at:
             self._said = text

@@ -117,6 +117,18 @@ class Heartbeat:
         if session is None:
             return False
         check()
+        locked = Outage()
+        while not stopped():
+            try:
+                self._prepare(session)
+                return True
+            except psycopg.errors.LockNotAvailable as error:
+                # A migration or a user holds a lock. Workers that run wait for it, and so does this one.
+                locked.log("the worker waits for a lock and starts later", error)
+                sleep(locked.pause())
+        return False
+
+    def _prepare(self, session: Session) -> None:
         tell_retention(session)
         limits = DeclaredLimits()
         limits.write(session)
@@ -124,7 +136,6 @@ class Heartbeat:
         if self._options.schedules and self._options.burst:  # before it starts its processes
             while fire_due(session.rows, self._rounds.schedules.broken) >= LOOK_LIMIT:
                 pass
-        return True
 
     @property
     def files(self) -> tuple[int, ...]:

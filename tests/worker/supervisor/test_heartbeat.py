@@ -28,7 +28,7 @@ from tests.app.worker_tasks import noop
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 from tests.support.jobs import sql
 from tests.support.schedules import jobs_of, overdue
-from tests.support.sessions import open_raw
+from tests.support.sessions import Connect, open_raw
 from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh
 
@@ -181,6 +181,30 @@ def test_the_heartbeat_finds_a_schedule_that_is_due_and_fires_it_at_once(supervi
     while not jobs_of(schedule):
         paused += supervisor.turn()
     assert paused <= 2.1  # every second heartbeat is left out
+
+
+def test_a_worker_that_starts_waits_for_a_lock_and_says_so(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deployments start workers while a migration has the lock of a table."""
+    migration, heartbeat, waits = connect(), Heartbeat(WorkerOptions()), 0
+    migration.execute("LOCK TABLE pgqueue_limit")
+
+    def check() -> None:
+        assert heartbeat.session
+        heartbeat.session.connection.execute("SET lock_timeout TO '50ms'")
+
+    def sleep(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 2:
+            migration.rollback()
+
+    assert heartbeat.start(check, sleep, lambda: False)
+    heartbeat.close()
+    (line,) = caplog.messages
+    assert line == ("the worker waits for a lock and starts later: canceling statement due to lock timeout")
+    assert waits == 2
 
 
 @pytest.mark.promise("schedule-in-time")
