@@ -79,7 +79,8 @@ class DatabaseAdmin(ModelAdmin[M]):
     fixed_fields: ClassVar[tuple[str, ...]] = ()  # the fields that an existing row keeps
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
-    object_history_template = "admin/django_pgqueue/history.html"
+    object_history_template = "admin/django_pgqueue/framed.html"
+    delete_confirmation_template = delete_selected_confirmation_template = object_history_template
 
     class Media:
         css = {"all": [f"django_pgqueue/{name}.css" for name in ("theme", "admin", "keys")]}
@@ -188,11 +189,14 @@ class DatabaseAdmin(ModelAdmin[M]):
             if error.words:
                 self.message_user(request, error.words, messages.WARNING)
             return HttpResponseRedirect(f"{request.path}{address(request, error.changes)}")
-        if cl := (getattr(response, "context_data", None) or {}).get("cl"):
+        context = getattr(response, "context_data", None) or {}
+        if "deletable_objects" in context:
+            context.update(self._frame_of(request, "delete_selected_confirmation"))
+        if cl := context.get("cl"):
             if not len(cl.result_list):
                 cl.show_admin_actions = False  # "0 of 0 selected"
             if shows_all:
-                response.context_data["pgqueue_paused"] = Paused(cl.paused)  # type: ignore[attr-defined]
+                context["pgqueue_paused"] = Paused(cl.paused)
             if not (cl.query or cl.has_active_filters):
                 cl.full_result_count = cl.result_count  # no "8 results (Show all)"
         return response
@@ -259,10 +263,20 @@ class DatabaseAdmin(ModelAdmin[M]):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the bar with all pages. The times are texts that Django formats, so no script changes them."""
-        frame = {**bar(self.admin_site, request), "media": self.media}
-        frame["pgqueue_zone"]["is_kept"] = True
+        """Add the bar with all pages."""
+        frame = {**self._frame_of(request, "object_history"), "pgqueue_media": self.media}
         return super().history_view(request, object_id, {**(extra_context or {}), **frame})
+
+    def render_delete_form(self, request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
+        """Add the bar with all pages."""
+        context.update(self._frame_of(request, "delete_confirmation"))
+        return super().render_delete_form(request, context)
+
+    def _frame_of(self, request: HttpRequest, template: str) -> dict[str, Any]:
+        """Return the bar for a page of Django. Its times are texts of Django, which no script changes."""
+        frame = {**bar(self.admin_site, request), "pgqueue_framed": f"admin/{template}.html"}
+        frame["pgqueue_zone"]["is_kept"] = True
+        return frame
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Permit the filters of the list, and no other field in the address. With

@@ -159,7 +159,15 @@ def console_page(
         "pgqueue_crumb": next((t["label"] for t in frame["pgqueue_nav"] if t["current"] == "page"), title),
         "pgqueue_crumbs_are_listed": django.VERSION >= (6, 1),
     }
+    if not frame["pgqueue_is_of_model"]:
+        frame["available_apps"] = [*map(_unmarked, frame.get("available_apps", ()))]
     return TemplateResponse(request, template, {**frame, **context})
+
+
+def _unmarked(app: dict[str, Any]) -> dict[str, Any]:
+    """Return an app of the list at the side, which marks the models whose address is a part of the page's."""
+    models = [{**each, "admin_url": each["admin_url"] and f"{each['admin_url']}?"} for each in app["models"]]
+    return {**app, "models": models}
 
 
 def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
@@ -179,13 +187,15 @@ def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
             root = name.removesuffix("changelist").removesuffix("s")
             current = "page" if here == name else ""
             tabs[root] = {"label": str(label), "url": url, "key": key, "current": current}
-    above = tabs.get(max(filter(here.startswith, tabs), default=""), {"url": "", "current": ""})
+    root = max(filter(here.startswith, tabs), default="")
+    above = tabs.get(root, {"url": "", "current": ""})
     above["current"] = above["current"] or "true"
     # The row of a page is on one shard: to another one, the page above leads.
     is_of_row = bool(request.resolver_match and request.resolver_match.kwargs)
     return {
         "pgqueue_nav": [*tabs.values()],
         "pgqueue_bars": iter([[*tabs.values()]] if tabs else []),
+        "pgqueue_is_of_model": not root or root.endswith("_"),  # not: overview, failures, database
         "pgqueue_zone": page_zone(),
         "pgqueue_shards": _switch(request, above["url"] if is_of_row else request.path),
         "pgqueue_replica": getattr(request, "pgqueue_replica", ""),

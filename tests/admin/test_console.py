@@ -15,11 +15,12 @@ from django.utils.html import strip_tags
 from django.utils.translation import override
 
 import django_pgqueue
+from django_pgqueue import set_limit
 from django_pgqueue.admin.charts import Chart, Series, sparkline
 from django_pgqueue.admin.console import console_page
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import database as parts
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 from tests.support.sessions import Connect, start
 
 from .helpers import body, staff, url
@@ -42,6 +43,11 @@ def here(page: str) -> dict[str, str]:
     return {label: current for label, (_address, current) in bar(page).items() if current}
 
 
+def marked(page: str) -> list[str]:
+    """Return the models that the list at the side marks."""
+    return re.findall(r'<tr class="model-(\w+) current-model">', page)
+
+
 def way(page: str) -> str:
     crumbs = page.split('class="breadcrumbs"')[1].partition(">")[2].split("</nav>")[0]
     return " ".join(strip_tags(crumbs).replace("&rsaquo;", "").split())
@@ -58,9 +64,19 @@ def test_each_page_has_the_bar_and_the_way_to_it(root: Client) -> None:
     assert here(body(root, url("change", WorkerFactory.create().pk, model="worker"))) == {"Workers": "true"}
     overview, task = body(root, url("overview")), url("task", "shop.tasks.sync", model="jobstat")
     assert here(overview) == {"Overview": "page"}
+    assert [marked(body(root, address)) for address in addresses] == [[model] for model in LISTS]
+    for address in (url("overview"), url("failures"), DATABASE, f"{DATABASE}doctor/"):
+        assert marked(body(root, address)) == [], "it is the page of no model"
+    assert marked(body(root, task)) == ["jobstat"]
     assert way(overview) == "Home Job queue Overview"
     assert way(body(root, addresses[0])) == "Home Job queue Jobs"
     assert way(body(root, task)) == "Home Job queue Tasks shop.tasks.sync"
+    of_limit = url("delete", set_limit(name="bank", concurrency=1).pk, model="limit")
+    assert here(body(root, of_limit)) == {"Limits": "true"}
+    chosen = {"action": "delete_selected", "_selected_action": [QueueFactory.create().pk], "index": 0}
+    sure = root.post(url("changelist", model="queue"), chosen).content.decode()
+    assert "Are you sure" in sure
+    assert here(sure) == {"Queues": "page"}
 
 
 @pytest.mark.django_db(databases=["default", "other"])

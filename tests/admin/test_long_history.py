@@ -209,7 +209,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 MOST = 25
-#: Pages of Django, to which this package adds nothing.
+#: Pages of Django, to which this package adds only the bar.
 DJANGO = ("_history", "_delete")
 #: It examines everything, when a user asks for it.
 DOCTOR = "jobstat_database_doctor"
