@@ -115,6 +115,13 @@ def throughput(per_second: float) -> str:
     return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share of 1: '75%', with a digit '5.9%', '< 0.1%'. It is zero only if there is nothing at all."""
+    least = 10.0 ** -(digits + 2)
+    text = number(100 * share, digits if share else 0)
+    return _("%(share)s%%") % {"share": f"< {number(100 * least, digits)}" if 0 < share < least else text}
+
+
 def _short(count: float) -> str:
     """With one digit after the point below ten."""
     return number(count, 1 if 0 < count < 9.95 else 0)

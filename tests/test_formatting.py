@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import django_pgqueue
-from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, rate, throughput
+from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, percent, rate, throughput
 from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.logs import JobFilter
 from tests.support.factories import claimed
@@ -45,6 +45,8 @@ PACKAGE = Path(django_pgqueue.__file__).parent
                 2.46: "2.5 jobs/s", 1234: "1,234 jobs/s",
             }.items()
         ),
+        (percent(0), "0%"), (percent(0.004), "< 1%"), (percent(0.29), "29%"), (percent(1), "100%"),
+        (percent(0, 1), "0%"), (percent(0.0004, 1), "< 0.1%"), (percent(0.0589, 1), "5.9%"),
     ],
 )  # fmt: skip
 def test_counts_lengths_and_rates(found: str, text: str) -> None:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from .. import formatting
-from ..formatting import throughput
+from ..formatting import percent, throughput
 from ..models.statistics import HISTOGRAM_BOUNDS
 from ..monitoring.depth import DepthPoint, deploys
 from ..monitoring.spans import DAY, HOUR, MONTH, WEEK, Figures, TimeSpan, between, percentile, percentile_text
@@ -193,10 +193,8 @@ def error_rate(figures: Figures) -> float | None:
 
 
 def share_text(share: float | None) -> str:
-    """Format a share of errors, which is never rounded to zero."""
-    if share is None:
-        return ""
-    return "0 %" if not share else f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
+    """Format a share of errors; empty if no attempt has ended."""
+    return "" if share is None else percent(share, 1)
 
 
 _LABELS = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext_lazy
 
 from .. import conf
-from ..formatting import date_time, local, number, period
+from ..formatting import date_time, local, number
 from ..models import BatchCounts, JobBatch
 from ..models.job import Status
 from ..redaction import redact_call
@@ -32,15 +32,6 @@ plural = partial(ngettext_lazy, number="count")
 def with_count(words: Any, count: int) -> str:
     """Fill in the number of rows."""
     return str(words % {"count": count, "number": number(count)})
-
-
-def seconds(count: float | None) -> str:
-    """Format how long a job ran: to the millisecond below a minute, and coarse above; empty for None."""
-    if count is None:
-        return ""
-    if round(count, 3) < 60:
-        return _("%(seconds)s s") % {"seconds": number(count, 3)}
-    return period(timedelta(seconds=round(count, 3)))
 
 
 def status_badge(status: str) -> str:
@@ -84,8 +75,8 @@ def linked(url: str, text: Any) -> str:
 
 
 def dimmed(text: str) -> str:
-    """Return a zero dimmed, such as "0" or "0 %", so that the figures of a table stand out."""
-    is_zero = f"{text} ".startswith(f"{number(0)} ")
+    """Return a zero dimmed, such as "0" or "0%", so that the figures of a table stand out."""
+    is_zero = f"{text} ".replace("%", " ").startswith(f"{number(0)} ")
     return format_html('<span class="pgqueue-zero">{}</span>', text) if is_zero else text
 
 

@@ -221,18 +221,18 @@ def _tiles(
     minutes = state.hour[:-1]  # the last one has not ended
     ready, oldest = _ready(state)
     running = finished = speed = failed = earlier = ""
+    hour = before = 0
     if state.depths is not None:
         running = number(sum(depth.running for depth in state.depths.values()))
     crew = state.crew
     slots = {name: number(getattr(crew, name)) if crew else "?" for name in ("busy", "slots")}
     busy = _("%(busy)s of %(slots)s slots") % slots
-    now, before = state.failed
     if state.minutes is not None:
         finished, speed = number(round(60 * state.per_second)), throughput(state.per_second)
-        failures = {"now": number(now), "before": number(before)}
-        earlier = _("%(now)s failures, %(before)s in the hour before") % failures
     if failed_now is not None:
-        failed = capped(sum(each.hour for each in failed_now))
+        hour, before = (sum(getattr(each, name) for each in failed_now) for name in ("hour", "before"))
+        failed = capped(hour)
+        earlier = _("not retried since; %(count)s in the hour before") % {"count": capped(before)}
     return [
         {"label": _("Ready"), "value": ready, "note": oldest, "url": jobs_url(url, due="now"),
          "line": sparkline([each.waited(0.95) for each in minutes], "second"),
@@ -241,9 +241,10 @@ def _tiles(
          "line": sparkline([each.run_seconds for each in minutes]), "line_label": _("busy slots")},
         {"label": _("Finished a minute"), "value": finished, "note": speed, "url": url(JobStat, "changelist"),
          "line": sparkline([each.attempts for each in minutes]), "line_label": _("attempts that ended")},
-        {"label": _("Failed in the last hour"), "value": failed, "note": earlier, "alarm": now > before,
+        {"label": _("Failed in the last hour"), "value": failed, "note": earlier, "alarm": hour > before,
          "url": jobs_url(url, status="failed", finished="hour"),
-         "line": sparkline([each.failed for each in minutes], "alarm"), "line_label": _("failures")},
+         "line": sparkline([each.failed for each in minutes], "alarm"),
+         "line_label": _("failures, retried or not")},
     ]  # fmt: skip
 
 

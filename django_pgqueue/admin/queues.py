@@ -17,7 +17,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from .. import formatting
-from ..formatting import throughput
+from ..formatting import percent, throughput
 from ..models import Job, JobStat, Pause, Queue, Worker
 from ..monitoring.depth import Flow, Share, backlog, capped, depth_series, flows
 from ..monitoring.queues import PATIENCE, QueueFigures, one_queue, queue_figures
@@ -300,7 +300,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
                 {
                     "figures": row,
                     "url": task_url(self.admin_site, request, row.task_path),
-                    "share": f"{100 * row.attempts / whole[0].attempts:.0f} %" if whole[0].attempts else "",
+                    "share": percent(row.attempts / whole[0].attempts) if whole[0].attempts else "",
                     "errors": charts.share_text(charts.error_rate(row)),
                     "ran": percentile_text(row.run_histogram, 0.95),
                 }

@@ -56,10 +56,10 @@ ORDER_VAR, PAGE_VAR, QUEUE_VAR, SEARCH_VAR = "o", "p", "queue", "q"
 _COLUMNS: dict[str, tuple[Any, Any]] = {
     "task": (gettext_lazy("task"), lambda row: row.task_path),
     "rate": (gettext_lazy("rate"), lambda row: row.attempts),
-    "done": (pgettext_lazy("number of jobs", "done"), lambda row: row.done),
+    "errors": (pgettext_lazy("share of the attempts", "errors"), lambda row: charts.error_rate(row) or 0),
     "failed": (pgettext_lazy("number of jobs", "failed"), lambda row: row.failed),
     "retried": (pgettext_lazy("number of jobs", "retried"), lambda row: row.retried),
-    "errors": (pgettext_lazy("share of the attempts", "errors"), lambda row: charts.error_rate(row) or 0),
+    "done": (pgettext_lazy("number of jobs", "done"), lambda row: row.done),
     "wait50": ("p50", lambda row: row.waited(0.5) or 0),
     "wait95": ("p95", lambda row: row.waited(0.95) or 0),
     "run50": ("p50", lambda row: row.ran(0.5) or 0),

@@ -1,9 +1,11 @@
--- Count the jobs of each queue that failed in the last hour and in the last day, and were not retried, each up to
--- %(most)s. The queues come from kept_queues.sql, with which the statement begins. Each count takes one range scan of
--- the kept leaf's index.
-SELECT kept.queue_name, count.hour, count.day
+-- Count the jobs of each queue that failed in the last hour, in the hour before, and in the last day, and were not
+-- retried, together up to %(most)s. The queues come from kept_queues.sql, with which the statement begins. A queue takes
+-- one range scan of the kept leaf's index.
+SELECT kept.queue_name, count.hour, count.before, count.day
 FROM kept CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE newest.finished_at >= statement_timestamp() - interval '1 hour') AS hour,
+        count(*) FILTER (WHERE newest.finished_at >= statement_timestamp() - interval '2 hours'
+            AND newest.finished_at < statement_timestamp() - interval '1 hour') AS before,
         count(*) AS day
     FROM (
         SELECT job.finished_at FROM pgqueue_job_kept AS job

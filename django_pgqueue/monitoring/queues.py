@@ -32,6 +32,7 @@ class FailedJobs(NamedTuple):
     """How many jobs have failed and were not retried, counted up to ``MOST``."""
 
     hour: int = 0  # in the last hour
+    before: int = 0  # in the hour before
     day: int = 0  # in the last 24 hours
 
 
@@ -97,7 +98,7 @@ def _standing(alias: str, names: Iterable[str]) -> dict[str, QueueFigures]:
 def failed_jobs(alias: str) -> dict[str, FailedJobs]:
     """Return the counts of each queue that has had any in the last day."""
     rows = fetch_rows(alias, _FAILURES, {"most": MOST + 1})
-    return {name: FailedJobs(hour, day) for name, hour, day in rows}
+    return {name: FailedJobs(*counts) for name, *counts in rows}
 
 
 _LOST_SQL = sql_of(__file__, "lost")
@@ -144,7 +145,7 @@ _SKIPPING = sql_of(__file__, "skipping")
 _SLOW = span_sql("parts", "slow")
 LEAST_SKIPS = 3  # in a row
 LEAST_SECONDS = 60.0  # of a slow job
-TIMES_P95 = 3  # so many times as long as 95 % of the attempts
+TIMES_P95 = 3  # so many times as long as 95% of the attempts
 LEAST_ATTEMPTS = 20  # of a task in the last seven days; fewer say nothing about the next one
 MOST_SLOW = 5
 
@@ -169,10 +170,10 @@ class SlowJob(NamedTuple):
     task_path: str
     job_id: int
     seconds: float  # how long the attempt has run so far
-    p95: float  # the seconds that 95 % of the attempts did not exceed
+    p95: float  # the seconds that 95% of the attempts did not exceed
 
     def __str__(self) -> str:
-        text = _("Job %(job)d of %(task)s has run for %(age)s; 95 %% of its attempts end within %(usual)s")
+        text = _("Job %(job)d of %(task)s has run for %(age)s; 95%% of its attempts end within %(usual)s")
         times = {"age": age(self.seconds), "usual": age(self.p95)}
         return text % {"job": self.job_id, "task": self.task_path, **times}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django import template
 
-from ..admin.display import breakable, dimmed, seconds, status_badge, time
-from ..formatting import age, number, period, throughput
+from ..admin.display import breakable, dimmed, status_badge, time
+from ..formatting import age, number, period, span, throughput
 from ..monitoring.depth import capped
 
 register = template.Library()
-for function in (age, breakable, capped, dimmed, number, period, seconds, status_badge, throughput):
+for function in (age, breakable, capped, dimmed, number, period, span, status_badge, throughput):
     register.filter(function.__name__, function)
 register.filter("moment", time)

@@ -420,7 +420,7 @@ def live_part(html: str) -> str:
 
 def test_only_a_running_job_has_a_bar_that_is_read_anew(root: Client) -> None:
     waiting = page(root, reporting(1, 2, running=False))
-    assert "1 of 2 (50 %)" in waiting
+    assert "1 of 2 (50%)" in waiting
     assert live_part(waiting) == live_part(page(root, JobFactory.create(done=True))) == ""
     assert live_part(page(root, JobFactory.create(running=True))).endswith("></div>")
     job = reporting(4500, 10_000)
@@ -428,7 +428,7 @@ def test_only_a_running_job_has_a_bar_that_is_read_anew(root: Client) -> None:
     part = live_part(html)
     assert part == live_part(page(root, job))
     assert '<progress class="pgqueue-bar" max="100" value="45" aria-label="Progress"' in part
-    assert part.count("4,500 of 10,000 (45 %)") == 2, "for eyes, and for screen readers"
+    assert part.count("4,500 of 10,000 (45%)") == 2, "for eyes, and for screen readers"
     assert f'data-pgqueue-source="{url("progress")}" data-pgqueue-key="{job.pk}"' in part
     assert "django_pgqueue/live.js" in html
     assert "style=" not in part, "a Content-Security-Policy would refuse it"
@@ -436,9 +436,9 @@ def test_only_a_running_job_has_a_bar_that_is_read_anew(root: Client) -> None:
 
 def test_the_script_reads_running_jobs_in_one_query(root: Client) -> None:
     amounts: list[tuple[float, float | None, str, str]] = [
-        (1, 2, "1 of 2 (50 %)", "50"), (7, None, "7 done", ""), (0, 0, "0 of 0 (100 %)", "100"),
-        (12, 10, "12 of 10 (100 %)", "100"), (999, 1000, "999 of 1,000 (99 %)", "99"),
-        (0.5, 2, "0.50 of 2 (25 %)", "25"),
+        (1, 2, "1 of 2 (50%)", "50"), (7, None, "7 done", ""), (0, 0, "0 of 0 (100%)", "100"),
+        (12, 10, "12 of 10 (100%)", "100"), (999, 1000, "999 of 1,000 (99%)", "99"),
+        (0.5, 2, "0.50 of 2 (25%)", "25"),
     ]  # fmt: skip
     jobs = [reporting(done, total) for done, total, _words, _value in amounts]
     over, silent = JobFactory.create(done=True), JobFactory.create(running=True)

@@ -391,7 +391,7 @@ def test_a_tenant_floods_a_queue_and_its_jobs_are_cancelled(root: Client) -> Non
     some_jobs()
     address = url("change", "mail", model="queue")
     page = seen(root, address, "pgqueue-backlog")
-    assert "acme argument kwargs.tenant, tests.app.tasks.noop | 45 %" in page
+    assert "acme argument kwargs.tenant, tests.app.tasks.noop | 45%" in page
     assert "Shares of all 40 waiting jobs." in page
     query = f"queue=mail&task={noop.module_path}&q=kwargs.tenant%3Dacme"
     assert f"{url('changelist')}?{query}".replace("&", "&amp;") in body(root, address)

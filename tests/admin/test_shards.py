@@ -340,8 +340,8 @@ def test_the_tasks_of_all_shards_add_up(one_is_down: None, admin_client: Client)
     assert "The database down did not answer" in page
     rows = rows_without_links(page)
     unknown = "without down not known to this process 0.1 jobs/min"
-    assert rows[0].startswith(f"shop.send default , other {unknown} 5 0 0 0 % ")
-    assert rows[1].startswith(f"shop.only other {unknown} 4 0 0 0 % ")
+    assert rows[0].startswith(f"shop.send default , other {unknown} 0% 0 0 5 ")
+    assert rows[1].startswith(f"shop.only other {unknown} 0% 0 0 4 ")
     assert f'href="{url("task", "shop.send", model="jobstat")}?shard=other"' in page
 
 

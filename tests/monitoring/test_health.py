@@ -260,7 +260,7 @@ def test_what_a_person_wants_to_know(happen: Callable[[], None], problem: tuple[
 def test_a_slow_job_is_named_with_what_is_usual() -> None:
     slow_job()
     [problem] = [each for each in full_health("default").problems if each.kind == "slow_job"]
-    usual = "95 % of its attempts end within 1.0 s"
+    usual = "95% of its attempts end within 1.0 s"
     assert str(problem) == f"Job 904 of a.slow has run for 10 min; {usual}"
     fix = "To see what it is doing now: manage.py pgqueue stack 904"
     assert (problem.subject, problem.fix) == ("904", fix)

@@ -128,7 +128,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     queue_and_priority = column(
         _("queue"),
         lambda job: display.with_more(
-            breakable(job.queue_name),
+            format_html('<span class="pgqueue-queue">{}</span>', breakable(job.queue_name)),
             job.priority and _("priority %(number)d") % {"number": job.priority},
         ),
     )
@@ -195,7 +195,7 @@ class JobDisplay(ReadOnlyAdmin[Job]):
     def timing(self, job: Job) -> str:
         """When it runs or when it ended, and how long it waited and ran."""
         words, moment = _main(job)
-        more = filter(None, [_waited(job, formatting.span), _ran(job, formatting.span)])
+        more = filter(None, [_waited(job), _ran(job)])
         return display.with_more(display.timed(words, moment), ", ".join(more))
 
     @admin.display(description=_("times"))
@@ -301,19 +301,19 @@ def _last_start(job: Any) -> datetime | None:
     return started if job.attempts else None
 
 
-def _waited(job: Any, text: Callable[[float], str] = display.seconds) -> str:
+def _waited(job: Any) -> str:
     """Return the time from due to the start of the last attempt. A retry starts a new wait."""
     started = _last_start(job)
     if started is None or Status(job.status).is_claimable:
         return ""
     waited = max(0.0, (started - job.run_after).total_seconds())
-    return gettext("waited %(period)s") % {"period": text(waited)}
+    return gettext("waited %(period)s") % {"period": formatting.span(waited)}
 
 
-def _ran(job: Any, text: Callable[[float], str] = display.seconds) -> str:
+def _ran(job: Any) -> str:
     if job.duration is None:
         return ""
-    return gettext("ran %(period)s") % {"period": text(job.duration)}
+    return gettext("ran %(period)s") % {"period": formatting.span(job.duration)}
 
 
 # Why a job does not run: the reason with links to what it names and to what helps, its limits, and its unique

@@ -61,8 +61,8 @@ def _amount(progress: Progress) -> str:
     done, total = (formatting.number(each or 0, 0 if isinstance(each, int) else 2) for each in progress[:2])
     if progress.fraction is None:
         return _("%(done)s done") % {"done": done}
-    amounts = {"done": done, "total": total, "percent": _percent(progress.fraction)}
-    return _("%(done)s of %(total)s (%(percent)d %%)") % amounts
+    share = formatting.percent(_percent(progress.fraction) / 100)
+    return _("%(done)s of %(total)s (%(share)s)") % {"done": done, "total": total, "share": share}
 
 
 def _percent(fraction: float) -> int:

@@ -29,7 +29,7 @@ from django.utils import translation
 
 from ... import conf
 from ...explanation import why
-from ...formatting import counted, cut, date_time, get_logger, how_soon, number, period, plain, span
+from ...formatting import counted, cut, date_time, get_logger, how_soon, number, percent, period, plain, span
 from ...models import Job, Worker
 from ...models.job import Status, Step
 from ...monitoring.jobs import moment, recorded_steps
@@ -274,7 +274,7 @@ _TABLE: Columns = {
 
 
 def progress_text(job: Any, width: int = 0) -> str:
-    """Return how far a job is and its step: "1,204 of 5,000 (24 %) half of it, step rows".
+    """Return how far a job is and its step: "1,204 of 5,000 (24%) half of it, step rows".
 
     ``width``: that of a bar before it.
     """
@@ -282,8 +282,8 @@ def progress_text(job: Any, width: int = 0) -> str:
     if progress is not None:
         text = f"{number(progress.done)} done"
         if progress.fraction is not None:
-            share = int(100 * progress.fraction)
-            text = f"{number(progress.done)} of {number(progress.total)} ({share} %)"
+            share = percent(int(100 * progress.fraction) / 100)
+            text = f"{number(progress.done)} of {number(progress.total)} ({share})"
             text = f"{bar(progress.fraction, width)} {text}" if width else text
         text = f"{text} {redact_text(progress.note, job.task_path)}".strip()
     step = f"step {job.current_step}" if job.current_step and not job.is_finished else ""
@@ -508,7 +508,7 @@ def run_here(options: dict[str, Any]) -> Output:
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
-        return Output([f"{what}: done in {result.ran:.3f} s. Result: {shown}"])
+        return Output([f"{what}: done in {span(result.ran)}. Result: {shown}"])
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     reason = redact_text(outcome.reason or "", row.task_path)
     text = plain(f"{what}: {then}{f' ({reason})' if reason else ''}.")
