@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_POST
 
 from .. import formatting
-from ..models import FailureGroup, Job, Pause, Queue
+from ..models import FailureGroup, Job, Queue
 from ..models.job import Status
 from ..monitoring.depth import capped
 from ..monitoring.failures import GroupFigures, Part, group, groups, mute, parts
@@ -36,6 +36,7 @@ from .charts import MEDIA, Chart, chosen_span, numbers, span_filter, sparkline
 from .console import console_page, hides, of_row, page_url, task_url, with_query
 from .display import breakable, linked
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
+from .limits import pause_button
 from .lists import links, names_filter, queue_names, task_paths
 from .shards import added_up, by_name, is_of_all, over_shards, said_without, shard_links, union
 
@@ -222,13 +223,13 @@ class FailurePages(DatabaseAdmin[Job]):
             if part.name:
                 sums[part.name].update(failed=part.failed, retried=part.retried)
         has_page, rows = kind != "version" and not is_of_all(request), []
-        pause_url = page_url(self.admin_site, request, Pause, "add") if has_page else ""
+        url = partial(page_url, self.admin_site, request)
         for name, counts in sorted(sums.items(), key=lambda each: -each[1].total()):
             page = task_url(self.admin_site, request, name) if has_page and kind == "task" else ""
             if has_page and kind == "queue":
-                page = page_url(self.admin_site, request, Queue, "change", name)
+                page = url(Queue, "change", name)
             failed, retried = (formatting.number(counts[each]) for each in ("failed", "retried"))
-            pause = with_query(pause_url, kind=kind, name=name)
+            pause = pause_button(url, kind, name) if has_page else ""
             rows.append((linked(page, breakable(name)), failed, retried, pause))
         return rows
 

@@ -7,11 +7,13 @@ is paused, by whom, why, and until when. To add one pauses, and to resume one de
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 from django.contrib.admin.models import DELETION
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
@@ -25,7 +27,7 @@ from ..tasks.keys import RateLimit, rate_problem
 from . import display
 from .ask import RowAction, RowActions, about, held, is_confirmed, listed
 from .base import DatabaseAdmin, DatabaseForm
-from .console import details, target
+from .console import details, target, with_query
 from .display import breakable, column, dimmed
 from .lists import queue_names, task_paths
 from .shards import PARTS
@@ -246,6 +248,12 @@ class PauseAdmin(RowActions[Pause]):
     what = column(pgettext_lazy("pause", "what"), target)
     since = column(_("since"), lambda row: display.time(row.paused_at))
     end = column(_("until"), lambda row: display.time(row.until) or str(_("it is resumed")))
+
+
+def pause_button(url: partial[str], kind: str, name: str) -> str:
+    """Return the button that leads to the form of a pause; empty for a user who may not pause anything."""
+    form = with_query(url(Pause, "add"), kind=kind, name=name)
+    return format_html('<a class="pgqueue-button" href="{}">{}</a>', form, _("Pause")) if form else ""
 
 
 def _arguments(row: Pause) -> dict[str, Any]:

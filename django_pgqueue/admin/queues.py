@@ -29,6 +29,7 @@ from . import charts
 from .base import DatabaseAdmin, DatabaseForm
 from .console import assets, is_restricted, page_url, paused, task_url, with_query
 from .display import Fact, alarm, breakable, column, dimmed, linked
+from .limits import pause_button
 from .shards import added_up, named
 from .tasks import limit_facts
 from .workers import Fleet, attendance, worker_rows
@@ -89,15 +90,14 @@ class QueueChangeList(ChangeList):
         shown, self.result_list = list(self.result_list), []
         saved = self.root_queryset.in_bulk([figures.name for figures in shown])
         jobs_url, pauses = page_url(site, request, Job, "changelist"), paused(site, request, alias).queues
-        pause_url = page_url(site, request, Pause, "add")
+        url = partial(page_url, site, request)
         for figures in shown:
             queue: Any = saved.get(figures.name) or Queue(name=figures.name)
             queue.figures, queue.jobs_url = figures, jobs_url
             queue.serving, queue.silent = fleet.attending(queue.pk)
             queue.is_unattended = figures.depth.needs_workers and not queue.serving
-            to_pause = with_query(pause_url, kind="queue", name=queue.pk)
-            pause = linked(to_pause, gettext("Pause")) if to_pause else ""
-            queue.paused, queue.is_paused = pauses.get(queue.pk) or pause, queue.pk in pauses
+            queue.is_paused = queue.pk in pauses
+            queue.paused = pauses.get(queue.pk) or pause_button(url, "queue", queue.pk)
             self.result_list.append(queue)
         self.full_result_count = len(every)
         self.show_full_result_count = True
@@ -275,11 +275,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         except TimeLimitReached:
             drawn, tasks, whole = [], [], []
         shares = _backlog(self, request, figures) if figures else None
-        pages = (
-            (gettext("Jobs of this queue"), url(Job, "changelist"), {"queue": name}),
-            (gettext("Tasks of this queue"), url(JobStat, "changelist"), {"queue": name}),
-            (gettext("Pause"), url(Pause, "add"), {"kind": "queue", "name": name}),
-        )
+        pages = ((gettext("Jobs of this queue"), Job), (gettext("Tasks of this queue"), JobStat))
         paused_by = filter(None, [pauses.everything, pauses.queues.get(name)])
         readings = {
             "name": name,
@@ -307,8 +303,11 @@ class QueueAdmin(DatabaseAdmin[Queue]):
                 for row in tasks
             ],
             "jobs_url": url(Job, "changelist"),
+            "pause": pause_button(url, "queue", name),
             "links": [
-                {"label": label, "url": with_query(page, **query)} for label, page, query in pages if page
+                {"label": label, "url": with_query(page, queue=name)}
+                for label, model in pages
+                if (page := url(model, "changelist"))
             ],
         }
         return {**context, "pgqueue": readings}
@@ -321,8 +320,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 def _backlog(page: QueueAdmin, request: HttpRequest, figures: QueueFigures) -> dict[str, Any] | None:
     """Return what fills the queue, for a user who may view all jobs; None if too few jobs wait."""
     site, alias = page.admin_site, page.database
-    jobs_url = page_url(site, request, Job, "changelist")
-    if not jobs_url or is_restricted(site, request):
+    url = partial(page_url, site, request)
+    if not url(Job, "changelist") or is_restricted(site, request):
         return None
     jobs: Any = site.get_model_admin(Job)
     try:
@@ -331,13 +330,12 @@ def _backlog(page: QueueAdmin, request: HttpRequest, figures: QueueFigures) -> d
         return None
     if found.jobs < FEW_WAITING:
         return None
-    pause_url = page_url(site, request, Pause, "add")
-    rows = [_share_row(figures.name, share, jobs_url, pause_url) for share in found.shares]
+    rows = [_share_row(figures.name, share, url) for share in found.shares]
     return {"rows": rows, "found": found, "may_cancel": jobs.has_cancel_permission(request)}
 
 
-def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[str, Any]:
-    """Return what some of the waiting jobs have in common, with the links to these jobs and to a pause."""
+def _share_row(queue: str, share: Share, url: partial[str]) -> dict[str, Any]:
+    """Return what some of the waiting jobs have in common, with the link to these jobs and the pause."""
     is_task = share.kind == "task"
     filters = {"queue": queue, "task": share.value if is_task else share.task_path}
     if not is_task:
@@ -349,9 +347,9 @@ def _share_row(queue: str, share: Share, jobs_url: str, pause_url: str) -> dict[
         "place": share.place,
         "task": breakable(share.task_path),
         "value": breakable(share.value) if is_task else share.value,
-        "share": f"{100 * share.share:.0f} %",
-        "jobs_url": with_query(jobs_url, **filters),
-        "pause_url": with_query(pause_url, kind=kind, name=name),
+        "share": percent(share.share),
+        "jobs_url": with_query(url(Job, "changelist"), **filters),
+        "pause": pause_button(url, kind, name),
     }
 
 

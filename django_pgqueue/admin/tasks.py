@@ -45,6 +45,7 @@ from .console import Paused, assets, console_page, details, page_url, paused, ta
 from .database_page import database_page, doctor_page
 from .display import Fact, breakable, linked
 from .failures import failure_block
+from .limits import pause_button
 from .lists import address, names_filter, queue_names
 from .schedules.page import next_run, state_badge
 from .shards import added_up, by_name, is_of_all, named, over_shards, said_without, shard_links, union
@@ -233,6 +234,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, task_path: str) -
         schedules=_schedules(alias, url, task_path),
         callers=_callers(admin, request, task_path, task),
         links=list(_links(url, task_path)),
+        pause=pause_button(url, "task", task_path),
     )
 
 
@@ -314,15 +316,13 @@ def _callers(
 
 
 def _links(url: partial[str], path: str) -> Iterator[dict[str, Any]]:
-    """Yield the links to its jobs by status, to its failures, and to the form that pauses it."""
+    """Yield the links to its jobs by status, and to its failures."""
     if jobs := url(Job, "changelist"):
         for status in Status:
             url_of_jobs = with_query(jobs, task=path, status=status.value)
             yield {"label": display.status_badge(status), "url": url_of_jobs}
     if failures := with_query(url(Job, "failures"), task=path):
         yield {"label": _("Failures by group"), "url": failures}
-    if pause := with_query(url(Pause, "add"), kind="task", name=path):
-        yield {"label": _("Pause"), "url": pause}
 
 
 def policy(task: Task[..., Any]) -> list[Fact]:

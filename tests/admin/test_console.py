@@ -20,7 +20,7 @@ from django_pgqueue.admin.charts import Chart, Series, sparkline
 from django_pgqueue.admin.console import console_page
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import database as parts
-from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
+from tests.support.factories import JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 from tests.support.sessions import Connect, start
 
 from .helpers import body, staff, url
@@ -77,6 +77,17 @@ def test_each_page_has_the_bar_and_the_way_to_it(root: Client) -> None:
     sure = root.post(url("changelist", model="queue"), chosen).content.decode()
     assert "Are you sure" in sure
     assert here(sure) == {"Queues": "page"}
+
+
+@pytest.mark.django_db
+def test_what_pauses_is_a_button_of_one_look_on_each_page(root: Client) -> None:
+    JobFactory.create_batch(30, queue_name="mail", group_key="acme")
+    nightly, task = ScheduleFactory.create().pk, url("task", "shop.tasks.sync", model="jobstat")
+    of_queue, of_schedule = url("change", "mail", model="queue"), url("change", nightly, model="schedule")
+    for address in (url("overview"), url("changelist", model="queue"), of_queue, of_schedule, task):
+        found = re.findall(r"<(?:a|button|summary)( [^>]*)?>Pause</", body(root, address))
+        assert found, address
+        assert [each for each in found if 'class="pgqueue-button"' not in each] == [], address
 
 
 @pytest.mark.django_db(databases=["default", "other"])

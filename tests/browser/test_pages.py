@@ -30,7 +30,7 @@ pytestmark = pytest.mark.browser
 
 #: What answers to a look with something else than a page: it is for actions, or for nobody.
 NO_PAGE = {302, 403, 405}
-#: Pages of Django, to which this package adds nothing: one look will do.
+#: Pages of Django, to which this package adds only the bar: one look will do.
 DJANGO = ("_history", "_delete")
 #: Charts are drawn again when the window has another size, and colors take a moment to change.
 SETTLED = """async () => {
@@ -151,6 +151,81 @@ def test_on_a_phone_status_and_time_of_jobs_are_in_sight_and_the_help_is_folded(
         assert page.evaluate(OUT_OF_SIGHT) == [], query
         assert page.locator("details.pgqueue-more-help[open]").count() == 0
         assert page.locator("details.pgqueue-more-help").count() == 1
+
+
+@pytest.mark.parametrize("name", ["jobstat_changelist", "queue_change"])
+def test_on_a_phone_the_errors_of_tasks_are_in_sight(name: str, window: Open) -> None:
+    page = window("phone")
+    page.goto(address(name))
+    heads = page.locator("#pgqueue-tasks-box thead tr").last.locator("th").all()
+    edges = [box["x"] + box["width"] for head in heads if (box := head.bounding_box())]
+    shown = [head.text_content() or "" for head, edge in zip(heads, edges, strict=True) if edge <= 390]
+    assert {"task", "rate", "errors"} <= {re.sub(r"\W", "", text).casefold() for text in shown}
+
+
+def test_the_name_of_a_queue_is_in_one_line_where_there_is_room(window: Open) -> None:
+    page = window("wide")
+    for name, names in (("job_changelist", ".pgqueue-queue"), ("queue_changelist", "tbody th > a")):
+        page.goto(address(name))
+        found = page.locator(f"#result_list {names}")
+        heights = found.evaluate_all("all => all.map(each => each.offsetHeight)")
+        assert 0 < max(heights) < 24, name
+
+
+#: How far the colors of the chosen filter, and of another one, are from what is behind them.
+FILTERS = """() => {
+    const light = color => color.match(/[\\d.]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0);
+    const behind = light(getComputedStyle(document.querySelector("#changelist-filter")).backgroundColor);
+    return ["li.selected > a", "li:not(.selected) > a"].map(each => Math.abs(behind
+        - light(getComputedStyle(document.querySelector(`#changelist-filter ${each}`)).color)));
+}"""
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_the_chosen_filter_stands_out(look: str, window: Open) -> None:
+    page = window(look)
+    for name in ("job_changelist", "jobstat_changelist"):
+        page.goto(address(name))
+        chosen, other = page.evaluate(FILTERS)
+        assert chosen > other, name
+
+
+#: Of each legend: whether each series is below the time, and the sizes of the marks.
+LEGENDS = """() => [...document.querySelectorAll(".u-legend")].map(legend => {
+    const [time, ...series] = [...legend.querySelectorAll("tr")].map(each => each.getBoundingClientRect());
+    const marks = [...legend.querySelectorAll("tr + tr .u-marker")].map(each => each.getBoundingClientRect());
+    return [series.every(each => each.top >= time.bottom - 1),
+        ...new Set(marks.map(({width, height}) => `${width.toFixed()} x ${height.toFixed()}`))];
+})"""
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_all_legends_have_one_form(look: str, window: Open) -> None:
+    page, forms = window(look), set[tuple[Any, ...]]()
+    for name in ("job_overview", "queue_change", "jobstat_task", "job_failure"):
+        page.goto(address(name))
+        page.locator(".u-legend").first.wait_for()
+        forms |= {tuple(form) for form in page.evaluate(LEGENDS)}
+    assert forms == {(True, "21 x 3")}
+
+
+#: How what pauses looks, wherever it is.
+PAUSES = """() => [...document.querySelectorAll("#content :is(a, button, summary)")]
+    .filter(each => each.textContent.trim() === "Pause" && each.checkVisibility())
+    .map(each => getComputedStyle(each)).map(style => [style.backgroundColor, style.color, style.padding,
+        style.borderRadius, style.fontSize, style.textTransform, style.textDecorationLine].join("; "))"""
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_what_pauses_looks_the_same_on_each_page(look: str, window: Open) -> None:
+    page, looks = window(look), set[str]()
+    names = "job_overview queue_changelist queue_change jobstat_task job_failure schedule_change"
+    for name in names.split():
+        page.goto(address(name))
+        found = page.evaluate(PAUSES)
+        assert found, name
+        looks |= {*found}
+    assert len(looks) == 1
 
 
 def content(page: Any) -> str:

@@ -84,9 +84,9 @@
         return {
             width, height: HEIGHT, tzDate: (seconds) => (
                 zone ? uPlot.tzDate(new Date(seconds * 1000), zone) : new Date(seconds * 1000)), cursor: {y: false, drag: {x: false, y: false}},
-            legend: {markers: {
-                width: 3, dash: (plot, place) => (plot.series[place].dash?.length ? table.heads[place - 1].dataset.stroke : "solid"),
-                fill: (plot, place) => (plot.series[place].dash?.length ? null : plot.series[place].stroke(plot, place)),
+            legend: {markers: { // a piece of the line; the style sheet leaves one border
+                width: 3, stroke: (plot, place) => plot.series[place].stroke(plot, place),
+                dash: (_plot, place) => table.heads[place - 1].dataset.stroke,
             }},
             scales: {
                 x: {range: (_plot, low, high) => [low - edge, high + edge]},
