@@ -1,3 +1,3 @@
-"""Query plans with 100,000 rows: the number of rows that a statement reads must not grow with the table."""
+"""Query plans beside tens of thousands of rows: what a statement reads must not grow with the table."""
 
 from __future__ import annotations

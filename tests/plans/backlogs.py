@@ -42,18 +42,18 @@ def listed(one: Connection, jobs: Any, limit: int) -> int:
     return count(one.execute(*jobs[:limit].query.sql_with_params()).fetchall())
 
 
-# --- A hundred thousand jobs that are due, and half as many that are not
+# --- Many jobs that are due, and half as many that are not
 
 DEFAULT = [Range("default", 50), Range("mail", 0), Range("default", 0)]
 
 
 def make_due(one: Connection) -> None:
     """Ready jobs in two queues, half as many that are not due, at a higher priority, and some history."""
-    fill(one, LIVE, 100_000, queue_name="CASE WHEN n % 10 = 0 THEN 'mail' ELSE 'default' END",
+    fill(one, LIVE, 40_000, queue_name="CASE WHEN n % 10 = 0 THEN 'mail' ELSE 'default' END",
          run_after="clock_timestamp() - interval '1 day' + n * interval '1 ms'")  # fmt: skip
-    fill(one, LIVE, 50_000, priority="50", run_after="clock_timestamp() + n * interval '1 hour'")
+    fill(one, LIVE, 20_000, priority="50", run_after="clock_timestamp() + n * interval '1 hour'")
     for shelf, name in ((1, "past_1"), (5, "past_5"), (9, "kept")):
-        fill(one, f"pgqueue_job_{name}", 20_000, shelf=str(shelf), status="'failed'",
+        fill(one, f"pgqueue_job_{name}", 8_000, shelf=str(shelf), status="'failed'",
              finished_at="clock_timestamp()")  # fmt: skip
 
 
@@ -182,7 +182,7 @@ DUE = Room("due jobs", make_due, [
 ], vacuum=LIVE, tables="pgqueue_job, pgqueue_worker")  # fmt: skip
 
 
-# --- A hundred thousand jobs of one group, and ten thousand groups of a few
+# --- Twenty thousand jobs of one group, and five thousand groups of a few
 
 GROUP_INDEX = "pgqueue_job_group"
 QUOTAS: dict[str | None, int] = {None: 1, "big": 1, **{f"tenant {number}": 1 for number in range(200)}}
@@ -190,8 +190,8 @@ QUOTAS: dict[str | None, int] = {None: 1, "big": 1, **{f"tenant {number}": 1 for
 
 def make_groups(one: Connection) -> None:
     """One large group, many small ones, and in the same queue some jobs without a group."""
-    fill(one, LIVE, 100_000, group_key="'big'")
-    fill(one, LIVE, 20_000, group_key="'tenant ' || n % 10000")
+    fill(one, LIVE, 20_000, group_key="'big'")
+    fill(one, LIVE, 10_000, group_key="'tenant ' || n % 5000")
     fill(one, LIVE, 1_000)
 
 
@@ -209,9 +209,9 @@ GROUPS = Room("groups", make_groups, [
 ], vacuum=LIVE)  # fmt: skip
 
 
-# --- A wait queue of a hundred thousand jobs, and ten thousand of a few
+# --- A wait queue of twenty thousand jobs, and five thousand of a few
 
-LINE, KEYS = 100_000, 10_000
+LINE, KEYS = 20_000, 5_000
 
 
 def make_lines(one: Connection) -> None:
@@ -250,7 +250,7 @@ LINES = Room("wait queues", make_lines, [
 ], vacuum=LIVE)  # fmt: skip
 
 
-# --- A hundred thousand jobs that wait because their task is paused
+# --- Twenty thousand jobs that wait because their task is paused
 
 PAGE = 100
 UNPAUSE = f"SELECT _pgqueue_unpause({PAGE})"
@@ -259,7 +259,7 @@ UNPAUSE = f"SELECT _pgqueue_unpause({PAGE})"
 def make_paused(one: Connection) -> None:
     """Jobs of two tasks that were put aside."""
     one.execute("SELECT pgqueue_pause('task', 'shop.one'), pgqueue_pause('task', 'shop.two')")
-    fill(one, LIVE, 100_000, status="'blocked'", waiting_reason="'paused by ann'",
+    fill(one, LIVE, 20_000, status="'blocked'", waiting_reason="'paused by ann'",
          task_path="CASE WHEN n % 2 = 0 THEN 'shop.one' ELSE 'shop.two' END",
          run_after="clock_timestamp() - interval '1 day' + n * interval '1 ms'")  # fmt: skip
 

@@ -85,9 +85,9 @@ def make_figures(one: Connection, analyzed: bool) -> None:
     """
     one.execute(f"ANALYZE {LIVE}")
     fill(
-        one, LIVE, 50_000, analyze=False,
+        one, LIVE, 20_000, analyze=False,
         queue_name="CASE WHEN n % 10 = 0 THEN 'mail' ELSE 'default' END", priority="n % 2",
-        run_after="clock_timestamp() + (n - 25000) * interval '1 minute'", worker="n % 4",
+        run_after="clock_timestamp() + (n - 10000) * interval '1 minute'", worker="n % 4",
         status="CASE WHEN n % 10 = 5 THEN 'blocked' WHEN n % 100 = 1 THEN 'running' ELSE 'pending' END",
         limit_key="CASE WHEN n % 10 = 5 THEN 'key' || n % 50 END",
         wait_position="CASE WHEN n % 10 = 5 AND n % 4 = 1 THEN n END",

@@ -14,9 +14,9 @@ from tests.support.sessions import Connection
 
 from .table import JOBS, PINNED, Plan, Room, Statement, count_depth, what_is_in_use
 
-# --- Running jobs: ten thousand of each kind
+# --- Running jobs: four thousand of each kind
 
-MANY = 10_000
+MANY = 4_000
 #: Behind these ids are the members of a batch, parents, jobs with steps, and jobs with progress. The first
 #: ones are plain.
 MEMBERS, PARENTS, STEPPED, SHOWN, CHILDREN = (place * MANY for place in range(1, 6))
@@ -134,9 +134,9 @@ RUNNING = Room("running jobs", make_running, [
    tables=", ".join([JOBS, *COMPOSED, "pgqueue_step", "pgqueue_progress"]))  # fmt: skip
 
 
-# --- Payloads, beside tens of thousands of other rows and a long history
+# --- Payloads, beside many other rows and a history
 
-WAITING, DONE = 20_000, 20_000
+WAITING, DONE = 8_000, 8_000
 RECEIPTS = "receipts_receipt"
 
 
@@ -180,7 +180,7 @@ PAYLOADS = Room("payloads", make_payloads, [
     Statement("a page of the sweep reads a page",
               lambda one, _: value(one, "SELECT swept FROM _pgqueue_sweep_payloads(500)"),
               {RECEIPTS: 1_001, JOBS: 2 * 501}, 0,
-              before=lambda one: one.execute("UPDATE pgqueue_task SET swept_to = 10000")),
+              before=lambda one: one.execute(f"UPDATE pgqueue_task SET swept_to = {DONE // 2}")),
     Plan("those whose jobs wait are found without history",
          lambda one: explained(Receipt.objects.filter(job__status="pending")),
          uses=(f"on {LIVE} ",), avoids=("pgqueue_job_past",), modes=PINNED),
