@@ -1,8 +1,8 @@
 """Start one PostgreSQL server for the run, unless DATABASE_URL names a server.
 
-The server is started before pytest-xdist starts its workers. They inherit its address, and each of them
-creates a database. The server has fsync off. Its files are in `var/test-<process id>` and are removed at the
-end. If a run is killed, the next run removes them.
+The server is started before pytest-xdist starts its workers. They inherit its address, and each of them has
+databases of its own, copies of one that the first of them migrates. The server has fsync off. Its files are
+in `var/test-<process id>` and are removed at the end. If a run is killed, the next run removes them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ import hypothesis
 import psycopg
 import psycopg.sql
 import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from pytest_django import DjangoDbBlocker
 
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
-from tests.support.databases import one_is_down, shards  # noqa: F401 - for all tests
+from tests.support.databases import alias, one_is_down, shards  # noqa: F401 - for all tests
 from tests.support.everything_pooled import leftovers_found, skip_what_needs_a_session
 from tests.support.loggers import LoggersKept
-from tests.support.servers import kept_cluster, remove_cluster
+from tests.support.servers import FOLDER, kept_cluster, remove_cluster
 from tests.support.sessions import connect, one, session, sessions, settled_server  # noqa: F401
 from tests.support.wording import wording  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = pytest.StashKey[Path]()
+#: Other commands run the tests of these folders, whose names are those of their markers.
+APART = ("browser", "chaos", "wagtail")
 
 hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
@@ -35,6 +41,28 @@ hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of ``python3 dev.py test --pooler``."""
     parser.addoption("--pooler", action="store_true", help="run pgbouncer between everything and the server")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Let the workers of pytest-xdist copy a database that one of them has migrated, because that takes long.
+
+    Only on the server of the run, and with the settings of these tests: nobody else finds the copy.
+    """
+    if {"PYTEST_XDIST_WORKER", FOLDER} - {*os.environ} or settings.SETTINGS_MODULE != "tests.settings":
+        return
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
+        server.execute("SELECT pg_advisory_lock(1)")
+        if not server.execute("SELECT 1 FROM pg_database WHERE datname = 'migrated'").fetchone():
+            server.execute("DROP DATABASE IF EXISTS migrating")  # of one that failed
+            server.execute("CREATE DATABASE migrating")
+            with django_db_blocker.unblock(), alias("migrating", NAME="migrating"):
+                call_command("migrate", database="migrating", run_syncdb=True, verbosity=0)
+            server.execute("ALTER DATABASE migrating RENAME TO migrated")
+    for database in connections.settings.values():
+        database["TEST"]["TEMPLATE"] = "migrated"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,6 +80,12 @@ def _everything_pooled(request: pytest.FixtureRequest) -> Iterator[None]:
         leftovers_found(request.config.pluginmanager, pooler),
     ):
         yield
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the folders all of whose tests are left out, unless they are named."""
+    is_folder = collection_path.parent == ROOT / "tests" and collection_path.name in APART
+    return (is_folder and f"not {collection_path.name}" in config.option.markexpr) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,11 +108,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["DATABASE_URL"] = ensure_server(folder, durable=False)
     _make_passwords_cheap(os.environ["DATABASE_URL"])
     # pytest-django has read the settings before any conftest.py, so their addresses are set here.
-    from django.conf import settings
-
-    for alias, address in databases(os.environ["DATABASE_URL"]).items():
+    for name, address in databases(os.environ["DATABASE_URL"]).items():
         del address["ENGINE"]  # which settings may replace
-        settings.DATABASES[alias].update(address)
+        settings.DATABASES[name].update(address)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
