@@ -83,11 +83,11 @@ def test_no_page_shows_anything_of_a_hidden_job_and_no_button_changes_it(
     others = Job.objects.filter(queue_name="hidden", parent_ids=None).order_by("pk")
     before = list(others.values())
     assert len(before) == 2
-    known = 0
+    known = kind not in {"job", "jobbatch", "jobstat"}
     for name, address in addresses(kind, rows):
         assert SECRET not in restricted.get(address).content.decode(), name
-        known += kind in {"job", "jobbatch", "jobstat"} and SECRET in root.get(address).content.decode()
-    assert bool(known) == (kind in {"job", "jobbatch", "jobstat"}), "who sees all jobs sees these texts"
+        known = known or SECRET in root.get(address).content.decode()
+    assert known, "who sees all jobs sees these texts"
     data = {
         "_selected_action": [str(row.pk) for row in rows.values()], "confirmed": "1", "index": "0",
         "select_across": "1", "priority": "9", "names": '["nightly"]',

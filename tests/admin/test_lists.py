@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from django.contrib.admin import site
+from django.contrib.messages import get_messages
 from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
@@ -64,11 +65,11 @@ def test_odd_addresses_are_answered(root: Client) -> None:
     job = JobFactory.create()
     assert listed(root, f"{LIST}?o=2") == [job.pk]
     for query in ODD:
-        response = root.get(f"{LIST}?{query}", follow=True)
-        [(address, _status)] = response.redirect_chain
-        assert address == f"{LIST}?", query
-        [message] = response.context["messages"]
+        response = root.get(f"{LIST}?{query}")
+        assert response["Location"] == f"{LIST}?", query
+        [message] = get_messages(response.wsgi_request)
         assert re.search("no filter|no choice|no time", str(message)), query
+        root.cookies.pop("messages")  # nobody reads it on the next page
     for query, other in SAME.items():
         response = root.get(f"{LIST}?{query}", follow=True)
         led_to = response.redirect_chain[-1][0].partition("?")[2]

@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ def compiled(messages: Catalog) -> bytes:
     return file.getvalue()
 
 
+@cache
 def extracted() -> Catalog:
     """Return the messages of the package, untranslated."""
     found = Catalog(domain="django", project="django_pgqueue")

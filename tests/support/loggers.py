@@ -55,7 +55,11 @@ def _state(logger: logging.Logger) -> State:
 
 
 def _restore(before: dict[logging.Logger, State]) -> list[str]:
-    changed = [logger for logger, state in before.items() if _shown(_state(logger)) != _shown(state)]
+    changed = [
+        logger
+        for logger, state in before.items()
+        if (now := _state(logger)) != state and _shown(now) != _shown(state)
+    ]
     for logger in changed:
         logger.level, logger.propagate, logger.disabled, logger.handlers = before[logger]
     if changed:
