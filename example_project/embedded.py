@@ -55,7 +55,7 @@ def ensure_server(folder: Path, *, durable: bool = True) -> str:
     running with another value of `durable`.
     """
     with _locked(folder) as folder:
-        server = _Server.load(folder) or _Server.create(folder)
+        server = _Server.load(folder) or _Server.create(folder, durable)
         if server.process() is not None and server.durable != durable:
             raise EmbeddedServerError(
                 f"The server in {folder} runs with durable={server.durable}. Stop it, or use another folder."
@@ -118,7 +118,7 @@ class _Server:
         return server if server.data.exists() else None
 
     @classmethod
-    def create(cls, folder: Path) -> _Server:
+    def create(cls, folder: Path, durable: bool) -> _Server:
         """Create the data. It gets its final name only when it is complete, in case initdb is killed."""
         run("postgres", "--version")  # fails before anything is created if there is no PostgreSQL
         home = shelter(folder)
@@ -133,6 +133,7 @@ class _Server:
         give_to_server(fresh)
         give_to_server(password)
         options = ["-U", "postgres", "-A", "scram-sha-256", f"--pwfile={password}"]
+        options += [] if durable else ["--no-sync"]
         try:
             run("initdb", "-D", str(fresh), *options, "-E", "UTF8", "--locale=C.UTF-8")
         finally:

