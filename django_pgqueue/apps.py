@@ -9,6 +9,8 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate, pre_save
 
+from .postgres import sql_of
+
 
 class PgQueueConfig(AppConfig):
     """``INSTALLED_APPS = [..., "django_pgqueue"]``."""
@@ -45,17 +47,7 @@ _NAMED_IDS = frozenset(
     ("batch_id", "child_id", "job_id", "live_jobs", "parent_id", "parent_ids", "sample_job",
      "started_jobs", "wait_position")
 )  # fmt: skip
-# Race: others draw ids at the same time. setval() would set the sequence back to an id that is behind theirs,
-# so the next ids are drawn, too. Only a gap that no session fills between two functions is jumped over.
-_RAISE_SQL = """
-    SELECT CASE WHEN behind.gap <= 1000
-        THEN (SELECT max(nextval('pgqueue_job_id_seq')) FROM generate_series(1, behind.gap))
-        ELSE setval('pgqueue_job_id_seq', %(id)s::bigint) END
-    FROM (
-        SELECT %(id)s::bigint - last_value + (NOT is_called)::integer AS gap FROM pgqueue_job_id_seq
-    ) AS behind
-    WHERE behind.gap > 0
-"""
+_RAISE_SQL = sql_of(__file__, "raise_ids")
 
 
 def _id_fields(model: Any) -> list[str]:

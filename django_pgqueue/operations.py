@@ -23,7 +23,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from .postgres import fetch_rows
+from .postgres import fetch_rows, sql_of
 
 __all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 
@@ -63,13 +63,7 @@ _SHORT_WAIT = (
     f" set_config('lock_timeout', '{_LOCK_TIMEOUT}', true);"
 )
 _OWN_WAIT = "SELECT set_config('lock_timeout', current_setting('pgqueue.lock_timeout'), true);"
-_OLDEST = """
-    SELECT pid, coalesce(nullif(application_name, ''), usename), state,
-        date_trunc('second', clock_timestamp() - xact_start)
-    FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
-    ORDER BY xact_start LIMIT 3
-"""
+_OLDEST = sql_of(__file__, "oldest_sessions")
 
 #: ``/*unchanged*/`` stands for these columns, ``/*gone.unchanged*/`` for the columns of ``gone``. A job keeps
 #: them when it moves to history and back. Migrations rely on this list: a later one needs a list of its own.
@@ -125,18 +119,7 @@ class RunSQLFile(migrations.RunSQL):
         _with_lock_retry(schema_editor, self.describe(), [(sql, None) for sql in texts])
 
 
-# ALTER SCHEMA .. RENAME leaves the old name in the search paths of the functions.
-_LOST = """
-    SELECT split_part(setting, '=', 2),
-        format('ALTER ROUTINE %s SET search_path = %I, pg_temp', oid::regprocedure, home)
-    FROM (
-        SELECT routine.oid, place.nspname AS home, unnest(routine.proconfig) AS setting
-        FROM pg_proc AS routine JOIN pg_namespace AS place ON place.oid = routine.pronamespace
-        WHERE place.oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('pgqueue_job'))
-            AND routine.proname ~ '^_?pgqueue_'
-    ) AS configured
-    WHERE starts_with(setting, 'search_path=') AND setting <> format('search_path=%I, pg_temp', home)
-"""
+_LOST = sql_of(__file__, "lost_functions")
 
 
 def lost_functions(alias: str) -> list[tuple[str, str]]:

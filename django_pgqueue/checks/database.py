@@ -25,7 +25,7 @@ from ..formatting import exact, first_few
 from ..maintenance.payloads import payload_models
 from ..models import Job, JobBatch, LiveJob, QueueStatus, Ring
 from ..operations import SQL_FOLDER, lost_functions
-from ..postgres import fetch_rows, fetch_value
+from ..postgres import fetch_rows, fetch_value, sql_of
 from ..postgres.replicas import is_replica_of
 from ..postgres.roles import filtered, guarded, kept_roles, lacking, unguarded
 from ..tasks.shards import read_shard
@@ -34,11 +34,7 @@ from .tasks import queue_databases
 
 _LABEL = "django_pgqueue"
 _ROUTINE = re.compile(r"^(CREATE|DROP) (?:FUNCTION|PROCEDURE) (_?pgqueue_\w+)", re.MULTILINE)
-_INSTALLED = (
-    "SELECT proname FROM pg_proc WHERE proname ~ '^_?pgqueue_' AND pg_function_is_visible(oid)"
-    " UNION ALL "
-    "SELECT relname FROM pg_class WHERE relname = ANY (%s) AND pg_table_is_visible(oid)"
-)
+_INSTALLED = sql_of(__file__, "installed")
 
 
 @check(Tags.database)

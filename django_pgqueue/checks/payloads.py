@@ -18,7 +18,7 @@ from ..formatting import first_few
 from ..maintenance.payloads import is_installed, payload_models, undeclared
 from ..maintenance.schedules import database_of
 from ..models import DeclaredTask, Job, JobPayload, Queue, Schedule
-from ..postgres import fetch_rows, fetch_value
+from ..postgres import fetch_rows, fetch_value, sql_of
 from ..postgres.aliases import same_database
 from ..tasks.paths import discover
 from ..tasks.payload import tasks_of_models
@@ -27,9 +27,7 @@ from .database import checkable, unapplied
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
-_EXISTS_SQL = """
-    SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('_pgqueue_payload_paths(regclass)') IS NOT NULL
-"""
+_EXISTS_SQL = sql_of(__file__, "payload_exists")
 _PATHS_SQL = "SELECT _pgqueue_payload_paths(to_regclass(%s))"
 
 

@@ -28,6 +28,7 @@ from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
 from ..models.job import enqueued_job
+from ..postgres import sql_of
 from ..postgres.arrays import number_array, text_array
 from ..tasks.call import Call, after_hooks, as_ours, call_options, prepare, prepare_all
 from ..tasks.shards import placed
@@ -45,17 +46,8 @@ CHUNK = 2_000
 #: Characters of JSON after which a statement takes no more jobs. PostgreSQL refuses messages of 1 GB, and the
 #: client holds several copies of a statement while it sends it.
 CHUNK_CHARACTERS = 4_000_000
-_ONE = (
-    "SELECT id, run_after, expires_at, enqueued_at, outcome FROM _pgqueue_enqueue("
-    "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
-    " %s::double precision, %s::integer, %s::integer, %s, NULL, %s::jsonb)"
-)
-_MANY = (
-    "SELECT ids, outcomes FROM _pgqueue_enqueue_many("
-    "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
-    " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
-    " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
-)
+_ONE = sql_of(__file__, "enqueue")
+_MANY = sql_of(__file__, "enqueue_many")
 
 #: How ``_MANY`` takes the columns of ``Call.row()``.
 _ARRAYS: tuple[Callable[[Iterable[Any]], str], ...] = (

@@ -7,18 +7,11 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from .. import conf
+from ..postgres import sql_of
 from ..postgres.arrays import number_array, seconds_array, text_array
 
-_FINISH_SQL = (
-    "SELECT * FROM _pgqueue_finish(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
-    " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"
-    " %s::integer, %s::jsonb[])"
-)
-_FINISH_ONE_SQL = (
-    "CALL _pgqueue_finish_one(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
-    " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer,"
-    " %s::jsonb)"
-)
+_FINISH_SQL = sql_of(__file__, "finish")
+_FINISH_ONE_SQL = sql_of(__file__, "finish_one")
 
 #: How a job ended. Two kinds are never reported, because the row already shows them: crash (the job crashed
 #: the process in which it ran isolated) and lost (the worker lost the lease).

@@ -21,23 +21,13 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from .. import conf
+from . import sql_of
 
 DEADLINE = 75.0  # seconds; the server cancels a statement after 60 s (``session.STATEMENT_TIMEOUT``)
 
 _IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED, _UNACKNOWLEDGED_OF_TASKS = 10, 5, 3, 10, 60
 
-#: Unless the server, the database, the role or OPTIONS set them already. A server that waits for a lock does
-#: not look at its client by itself. Systems other than Linux may not allow that, and raise an error.
-#: Behind a pooler the session belongs to everybody, and the connection ends at the pooler.
-_SET_SERVER_SQL = """
-    SELECT set_config(name, given, false)
-    FROM (VALUES ('tcp_keepalives_idle', %(idle)s), ('tcp_keepalives_interval', %(interval)s),
-        ('tcp_keepalives_count', %(count)s), ('tcp_user_timeout', %(unacknowledged)s),
-        ('client_connection_check_interval', %(look)s)) AS ours (name, given)
-    JOIN pg_settings USING (name)
-    WHERE source = 'default' AND pg_backend_pid() = %(pid)s
-        AND (name <> 'client_connection_check_interval' OR version() LIKE '%%linux%%')
-"""
+_SET_SERVER_SQL = sql_of(__file__, "keepalives")
 
 
 def client_parameters(*, of_task: bool = False) -> dict[str, int]:

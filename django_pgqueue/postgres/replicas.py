@@ -13,18 +13,10 @@ from django.db import InterfaceError, OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ..formatting import age
-from . import fetch_rows
+from . import fetch_rows, sql_of
 
-_STATE = """
-    SELECT pg_is_in_recovery(),
-        greatest(date_part('epoch', clock_timestamp() - pg_last_xact_replay_timestamp()), 0)
-"""
-#: A copy of a server has its identifier, and its databases and tables have the same numbers there.
-_IDENTITY = """
-    SELECT system_identifier::text, (SELECT oid::text FROM pg_database WHERE datname = current_database()),
-        to_regclass('pgqueue_job')::oid::text
-    FROM pg_control_system()
-"""
+_STATE = sql_of(__file__, "replica_state")
+_IDENTITY = sql_of(__file__, "replica_identity")
 
 
 def replica_state(alias: str) -> tuple[bool, str]:

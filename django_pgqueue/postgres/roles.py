@@ -43,29 +43,7 @@ From then on it has the rights of the enqueue, so it must not look up names in t
 WORKER_ONLY = ("_pgqueue_rotate",)
 """What runs with the rights of its owner in any case. Without roles, everybody may call it."""
 
-_INSTALLED = """
-    SELECT quote_ident(place.nspname) AS schema, string_agg(object.name, ', ') FILTER (WHERE kind = 'table'),
-        string_agg(object.name, ', ') FILTER (WHERE kind = 'sequence'),
-        string_agg(object.name, ', ') FILTER (WHERE object.key = ANY (%(called)s)),
-        string_agg(object.name, ', ') FILTER (WHERE object.key = ANY (%(worker_only)s)),
-        array_agg(object.name) FILTER (WHERE object.key = ANY (%(definers)s)),
-        to_regclass(quote_ident(place.nspname) || '.django_migrations') IS NOT NULL
-    FROM pg_class AS root JOIN pg_namespace AS place ON place.oid = root.relnamespace, LATERAL (
-        SELECT CASE relkind WHEN 'S' THEN 'sequence' ELSE 'table' END, relname,
-            format('%%I.%%I', place.nspname, relname)
-        FROM pg_class
-        WHERE relnamespace = place.oid AND starts_with(relname, 'pgqueue_') AND relkind IN ('r', 'p', 'S')
-            AND relowner = root.relowner
-        UNION ALL
-        SELECT 'function', proname,
-            format('%%I.%%I', place.nspname, proname) || substring(oid::regprocedure::text FROM '[(].*')
-        FROM pg_proc
-        WHERE pronamespace = place.oid AND proname = ANY (%(definers)s::text[] || %(worker_only)s::text[])
-        ORDER BY 2
-    ) AS object (kind, key, name)
-    WHERE root.oid = 'pgqueue_job'::regclass
-    GROUP BY place.nspname
-"""
+_INSTALLED = sql_of(__file__, "roles_installed")
 _FORBIDDEN = sql_of(__file__, "roles_forbidden")
 
 
@@ -270,17 +248,7 @@ def filtered(alias: str, tables: Sequence[str]) -> list[str]:
 # that names a leaf. A role for tenants sees the jobs of its tenant (pgqueue_tenant_role), and only enqueues.
 
 
-_POLICIES = """
-    SELECT format('%%I.%%I', place.nspname, leaf.relname), leaf.relrowsecurity,
-        ARRAY(SELECT DISTINCT pg_get_userbyid(role)::text FROM pg_policy, unnest(polroles) AS role
-            WHERE polrelid = leaf.oid AND polname = 'pgqueue_own'),
-        ARRAY(SELECT DISTINCT pg_get_userbyid(role)::text FROM pg_policy, unnest(polroles) AS role
-            WHERE polrelid = leaf.oid AND polname = 'pgqueue_all')
-    FROM pg_class AS leaf JOIN pg_namespace AS place ON place.oid = leaf.relnamespace
-    WHERE leaf.oid = to_regclass('pgqueue_job')
-        OR leaf.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('pgqueue_job'))
-    ORDER BY leaf.relkind = 'r', leaf.relname
-"""
+_POLICIES = sql_of(__file__, "roles_policies")
 
 
 class Guarded(NamedTuple):

@@ -23,6 +23,7 @@ from psycopg.types.array import BaseListDumper, ListDumper
 from psycopg.types.string import StrDumperUnknown, TextLoader
 
 from ..formatting import get_logger
+from . import sql_of
 from .liveness import BoundedConnection, client_parameters, set_server_keepalive
 
 logger = get_logger(__name__)
@@ -54,14 +55,7 @@ _SETTINGS = {
     "row_security": "off",
 }
 #: Whether a policy lets the role see and change all rows of a table, and no other one restricts it.
-SEES_ALL = """(
-    SELECT coalesce(bool_or(policy.polpermissive), false) AND bool_and(policy.polpermissive)
-    FROM pg_policy AS policy
-    WHERE policy.polrelid = {table} AND (NOT policy.polpermissive OR policy.polcmd = '*'
-        AND pg_get_expr(policy.polqual, policy.polrelid) = 'true' AND EXISTS (
-            SELECT FROM unnest(policy.polroles) AS role (id)
-            WHERE CASE role.id WHEN 0 THEN true ELSE pg_has_role(role.id, 'USAGE') END))
-)"""
+SEES_ALL = sql_of(__file__, "sees_all")
 PING_TIMEOUT = 2  # seconds; a server that takes longer does not answer
 #: Seconds between two lines of the log about side writes of one kind that are refused.
 TELL_EVERY = 60.0

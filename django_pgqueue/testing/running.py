@@ -42,19 +42,8 @@ MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
 _MOST_RECOVERED = 1_000_000
 _LOST_SQL = sql_of(__file__, "lost_workers")
-#: A worker empties a whole shelf, some time after the retention of its last job (``_pgqueue_rotate``).
-_FORGET_SQL = """
-    WITH gone AS (
-        DELETE FROM pgqueue_job AS job USING pgqueue_ring AS ring
-        WHERE job.shelf BETWEEN 1 AND 8 AND job.finished_at < clock_timestamp() - ring.retention
-        RETURNING job.id
-    )
-    SELECT _pgqueue_note_gone(min(gone.id), max(gone.id)) FROM gone
-"""
-_RELEASED_SQL = """
-    SELECT id FROM pgqueue_job_live
-    WHERE parents IS NOT NULL AND status = 'pending' AND run_after <= clock_timestamp() ORDER BY id
-"""
+_FORGET_SQL = sql_of(__file__, "forget")
+_RELEASED_SQL = sql_of(__file__, "released")
 _RECOVER_SQL = (
     "SELECT * FROM _pgqueue_recover(%s::bigint[], NULL, NULL, false, 'its worker was lost', %s, %s, %s)"
 )

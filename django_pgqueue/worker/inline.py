@@ -30,6 +30,7 @@ from ..formatting import get_logger
 from ..jobs.claim import Answer, Claimed, claim_sql, split_answer
 from ..jobs.finish import Outcome, finish_statement
 from ..maintenance.limits import DeclaredLimits
+from ..postgres import sql_of
 from ..postgres.clock import heard
 from ..postgres.session import Session
 from .executor.connections import has_written
@@ -46,11 +47,7 @@ from .started_jobs import StartedJobs
 logger = get_logger(__name__)
 _MOST_GROUPS = 1_000
 # The status is a calculation for the reason that jobs/claim.sql names.
-_DUE_SQL = """
-    SELECT queue_name, priority, run_after::text, id, 0.0, group_key, task_path FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status || '' IN ('pending', 'retry') AND run_after <= clock_timestamp()
-    ORDER BY priority DESC, wait_position
-"""
+_DUE_SQL = sql_of(__file__, "due")
 # The jobs that a report has released, which keep their place (``jobs/claim.py``). In an open transaction,
 # each later claim would take them first, whatever has happened to them.
 _TAKE_RELEASED = "SELECT current_setting('pgqueue.released', true), set_config('pgqueue.released', '', true)"

@@ -32,7 +32,7 @@ from ..formatting import get_logger
 from ..jobs.claim import Claimed
 from ..jobs.finish import Outcome
 from ..maintenance.recovery import KEEP_STACKS_SQL
-from ..postgres import aliases, fetch_value
+from ..postgres import aliases, fetch_value, sql_of
 from ..postgres.clock import heard, last_heard
 from ..tasks.progress import Progress
 from ..tasks.retry import exponential
@@ -57,10 +57,7 @@ STACK = b"stack "  # and what its task does now, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
 # Its worker lives, and only this process ended. A crash is always notable.
-CRASHED_SQL = """
-    SELECT coalesce(notable -> 0 ->> 'outcome', 'lost') FROM _pgqueue_give_back(
-        ARRAY[%s]::bigint[], ARRAY[%s]::bigint[], '{true}', '{false}', '{true}', %s, %s, %s, %s)
-"""
+CRASHED_SQL = sql_of(__file__, "crashed")
 
 
 def run(

@@ -28,6 +28,7 @@ from ..jobs.claim import Claimed
 from ..jobs.finish import Outcome
 from ..models import Job
 from ..models.changes import run_now
+from ..postgres import sql_of
 from ..postgres.clock import server_now
 from ..postgres.session import LOST_CONNECTION, Session
 from ..tasks.links import public_id
@@ -213,13 +214,7 @@ def _why_not(job: Job) -> str:
 # stopped at a breakpoint keeps its lease, however long the developer looks at it. A debugger that stops all
 # threads, as that of VS Code does, leaves threads alone that are marked as its own.
 
-# A single statement (``Session.run``).
-_ASKED_SQL = """
-    SELECT worker.drain <> '', ARRAY(
-        SELECT job.id FROM pgqueue_job_live AS job
-        WHERE job.status = 'running' AND job.worker = worker.id AND job.cancel_requested_at IS NOT NULL
-    ) FROM pgqueue_worker AS worker WHERE worker.id = %s
-"""
+_ASKED_SQL = sql_of(__file__, "asked")
 
 
 class LeaseKeeper:

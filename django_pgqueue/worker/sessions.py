@@ -23,6 +23,7 @@ import psycopg
 from .. import __version__, conf
 from ..formatting import get_logger
 from ..jobs.finish import Outcome, finish_statement
+from ..postgres import sql_of
 from ..postgres.session import Session
 from .options import WorkerOptions
 
@@ -68,24 +69,10 @@ class Outage:
             logger.info("connected again")
 
 
-# A single statement (``Session.run``).
-_REGISTER = """
-    WITH registered AS (
-        INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
-            holds_lock, memory, lost, started_at, heartbeat_at)
-        VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, %s, clock_timestamp(),
-            clock_timestamp())
-        ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock,
-            memory = excluded.memory, lost = excluded.lost
-        RETURNING {proof}
-    ) {query}
-"""
+_REGISTER = sql_of(__file__, "register")
 _END_SQL = "SELECT _pgqueue_end_sessions(%s::bigint[])"
 _PROOF = "pg_notify(_pgqueue_channel(), %s)::text"
-_STRANGERS_SQL = """
-    SELECT id, lease FROM pgqueue_job_live
-    WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
-"""
+_STRANGERS_SQL = sql_of(__file__, "strangers")
 
 
 class Registration:

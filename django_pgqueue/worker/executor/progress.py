@@ -18,6 +18,7 @@ import psycopg
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
 from ...jobs.finish import Kind
+from ...postgres import sql_of
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ...tasks.progress import Progress, progress_of
@@ -29,10 +30,7 @@ WRITE_EVERY = 1.0  # seconds
 #: The outcomes whose last word matters: the job is still there, or its row names the step that failed.
 _KEPT = {"retry", "snooze", "wait", "failed"}
 
-WRITE_SQL = (
-    "SELECT _pgqueue_write_progress(%s::bigint[], %s::bigint[], %s::text[], %s::double precision[],"
-    " %s::double precision[], %s::text[])"
-)
+WRITE_SQL = sql_of(__file__, "progress")
 
 
 class ProgressWriter:

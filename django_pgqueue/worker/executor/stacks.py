@@ -20,19 +20,12 @@ from typing import Any
 
 from ... import conf
 from ...formatting import shorten, storable
+from ...postgres import sql_of
 from ...postgres.session import Session
 from .fork import BODY, awaited_by
 from .running_job import RunningJob
 
-# Race: who asks again may hold the row, in a transaction that is still open. The worker does not wait for it,
-# and finds the row the next time.
-WRITE_SQL = """
-    UPDATE pgqueue_stack AS asked SET taken_at = clock_timestamp(), lines = given.lines
-    FROM unnest(%s::bigint[], %s::bigint[], %s::text[]) AS given (id, lease, lines)
-    WHERE asked.job_id = given.id AND asked.lease = given.lease AND asked.job_id IN (
-        SELECT free.job_id FROM pgqueue_stack AS free WHERE free.job_id = ANY (%s::bigint[])
-        FOR UPDATE SKIP LOCKED)
-"""
+WRITE_SQL = sql_of(__file__, "stacks")
 
 
 def stack_of(running: RunningJob) -> str:

@@ -30,6 +30,7 @@ from ... import conf
 from ...exceptions import TaskTimeout
 from ...formatting import get_logger
 from ...jobs.claim import Claimed
+from ...postgres import sql_of
 from ...postgres.session import connect
 from ..started_jobs import StartedJobs
 
@@ -37,10 +38,7 @@ logger = get_logger(__name__)
 
 LONGEST_PAUSE = 3600.0  # seconds
 
-_SECONDS_LEFT_SQL = """
-    SELECT id, lease, extract(epoch FROM deadline - clock_timestamp())::double precision
-    FROM pgqueue_job_live WHERE id = ANY(%s::bigint[]) AND deadline IS NOT NULL
-"""
+_SECONDS_LEFT_SQL = sql_of(__file__, "seconds_left")
 
 
 class Timeout:

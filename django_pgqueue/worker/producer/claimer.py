@@ -24,15 +24,9 @@ logger = get_logger(__name__)
 FIRST_DUE_SQL = sql_of(__file__, "first_due")
 MOST_RANGES = 1_000  # due ones that a search returns
 MOST_COMING = 50  # of the others
-GROUPS_SQL = (
-    "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
-    " group_key FROM _pgqueue_groups_after(%s::text, %s::integer, %s::text, %s::integer)"
-)
+GROUPS_SQL = sql_of(__file__, "groups")
 # The status is a calculation for the reason that jobs/claim.sql names.
-_FREE_SQL = """
-    SELECT id, attempts, crash_count FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status || '' IN ('pending', 'retry')
-"""
+_FREE_SQL = sql_of(__file__, "free")
 KEYS = 256  # The gate decides about so many at a time. While it leaves jobs behind, a claim picks no more.
 MANY_RANGES = 200  # If a search through all queues finds more, the next one is rationed.
 RESCAN_SOONEST = 0.05  # seconds
@@ -250,10 +244,7 @@ class Claimer:
         return bool(found)
 
 
-_FILL_SQL = (
-    "SELECT _pgqueue_fill_policy(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
-    " %s::double precision[])"
-)
+_FILL_SQL = sql_of(__file__, "fill_policies")
 
 
 def fill_policies(session: Session, rows: list[Claimed]) -> list[Claimed]:

@@ -39,6 +39,7 @@ import psycopg
 from ... import conf
 from ...encoding import whole_number
 from ...jobs.claim import BATCH, Claimed
+from ...postgres import sql_of
 from ...postgres.session import Session
 from ..executor.outcomes import REASON_LIMIT, Backoffs
 from ..executor.runner import Runner
@@ -52,29 +53,10 @@ MOST_NAMES = 1_000  # queues that notifications name and that are searched one b
 PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 _ORDERS = ("pause", "drain")  # the payloads that are about every worker
 _NEVER = float("inf")
-
-# The other processes of a supervisor that is asked to stop read this in the row of one of them.
-_READ_SQL = """
-    SELECT 'backoff', name, '', '', backoff_base, backoff_ceiling FROM pgqueue_queue
-    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
-    UNION ALL
-    SELECT kind, name, author, reason, date_part('epoch', until - clock_timestamp()), NULL FROM pgqueue_pause
-    UNION ALL
-    SELECT 'drain', drain, '', '', NULL, NULL FROM pgqueue_worker
-    WHERE drain <> '' AND (id = {worker} OR supervisor = {supervisor} AND drain = 'stop')
-    UNION ALL
-    SELECT 'limit', CASE WHEN name = '*' THEN name ELSE substr(name, length('queue:') + 1) END, '', '',
-        concurrency::float8, NULL
-    FROM pgqueue_limit WHERE name = '*' OR starts_with(name, 'queue:')
-"""
+_READ_SQL = sql_of(__file__, "orders")
 _PUT_ASIDE_SQL = "SELECT id, reason FROM _pgqueue_put_aside(%s::bigint[])"
 UNPAUSE_SQL = "SELECT _pgqueue_unpause(%s)"
-_RUNNING_SQL = """
-    SELECT job.id, job.lease, job.cancel_requested_at IS NOT NULL, EXISTS (
-        SELECT FROM pgqueue_stack AS asked
-        WHERE asked.job_id = job.id AND asked.lease = job.lease AND asked.taken_at IS NULL)
-    FROM pgqueue_job_live AS job WHERE job.id = ANY (%s::bigint[]) AND job.status = 'running'
-"""
+_RUNNING_SQL = sql_of(__file__, "running")
 
 
 class DeafSessionError(psycopg.OperationalError):

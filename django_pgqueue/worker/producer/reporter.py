@@ -23,6 +23,7 @@ from ...formatting import counted, cut, get_logger
 from ...jobs.claim import Claimed
 from ...jobs.finish import Outcome, finish_statement
 from ...models.statistics import HISTOGRAM_BOUNDS
+from ...postgres import sql_of
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ...redaction import redact_text
@@ -205,10 +206,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     return Outcome(outcome.id, outcome.lease, "failed", error=text, started=outcome.started, ran=outcome.ran)
 
 
-STAT_SQL = (
-    "SELECT _pgqueue_stat(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
-    " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
-)
+STAT_SQL = sql_of(__file__, "stat")
 FLUSH_EVERY = 10.0  # seconds
 # The column in which each kind of outcome is counted. Jobs that were given back unstarted are not counted.
 _COLUMNS = {"done": 0, "failed": 1, "retry": 2, "cancelled": 3}

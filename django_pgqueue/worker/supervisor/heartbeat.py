@@ -27,6 +27,7 @@ from ...maintenance.limits import DeclaredLimits
 from ...maintenance.recovery import EndedProcess, EndedProcesses
 from ...maintenance.reindex import ReindexRounds
 from ...maintenance.rounds import Rounds, tell_retention
+from ...postgres import sql_of
 from ...postgres.arrays import number_array
 from ...postgres.session import (
     LOST_CONNECTION,
@@ -46,41 +47,11 @@ logger = get_logger(__name__)
 
 PATIENCE = 60.0  # seconds for a server that starts together with the worker
 SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended
-
-# The started jobs are stored for the supervisor that recovers them if this one dies, too.
-# Returns the seconds until the first late worker may be dead. A worker is late if that is less than 1.3
-# intervals away. No worker gets there that sends its heartbeats. And the seconds until a schedule is due.
-# Race: a heartbeat that another supervisor sends at this moment is not seen. Recovery reads the rows again.
-_BEAT_SQL = f"""
-    WITH beat AS (
-        UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
-            started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
-        FROM unnest(%(ids)s::bigint[], %(begun)s::text[], %(lost_lock)s::boolean[])
-            AS given (id, begun, lost_lock)
-        WHERE worker.id = given.id
-    )
-    SELECT min(late.seconds_left), {NEXT_LOOK} FROM (
-        SELECT date_part('epoch', other.heartbeat_at - clock_timestamp()) + CASE WHEN other.holds_lock
-            THEN _pgqueue_allowed_silence(other.started_jobs, %(interval)s, %(lease)s)
-            ELSE %(lease)s END AS seconds_left
-        FROM pgqueue_worker AS other WHERE other.id <> ALL (%(ids)s::bigint[])
-    ) AS late WHERE late.seconds_left < 1.3 * %(interval)s
-"""  # noqa: S608 - consists of constants
+_BEAT_SQL = sql_of(__file__, "beat").format(next_look=NEXT_LOOK)
 _AFTER = 0.02  # seconds; the round of recovery comes after that moment, not before it
-_EXTENDED_SQL = """
-    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
-"""
-_RUNNING_SQL = """
-    SELECT task_path, extract(epoch FROM clock_timestamp() - last_attempted_at)::float8 FROM pgqueue_job_live
-    WHERE id = ANY (%s::bigint[]) AND status = 'running' ORDER BY last_attempted_at
-"""
-_BACKLOG_SQL = """
-    SELECT EXISTS (
-        SELECT FROM _pgqueue_first_due(%s::text[], %s::text[], '{}', '{}', '{}', '{}', '{}') AS first
-        WHERE first.run_after < clock_timestamp() - interval '1 second' AND NOT EXISTS (
-            SELECT FROM pgqueue_pause
-            WHERE kind = 'all' OR kind = 'queue' AND name = first.queue_name))
-"""
+_EXTENDED_SQL = sql_of(__file__, "extended")
+_RUNNING_SQL = sql_of(__file__, "running")
+_BACKLOG_SQL = sql_of(__file__, "backlog")
 # A user waits for the answer, and so does the rest of the supervisor.
 _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
