@@ -33,6 +33,11 @@ class InternalMeta(PostgresMeta):
     default_permissions = ()
 
 
+def both(value: Any) -> dict[str, Any]:
+    """Return the arguments of a field for its default in Python and in SQL."""
+    return {"default": value, "db_default": value}
+
+
 class GeneratedColumn(models.GeneratedField):
     """A stored generated column. PostgreSQL has them, so a system check need not connect to ask for it."""
 

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .fields import ArrayColumn, InternalMeta, PostgresMeta, ViewMeta
+from .fields import ArrayColumn, InternalMeta, PostgresMeta, ViewMeta, both
 
 
 class Queue(models.Model):
@@ -226,7 +226,7 @@ class Worker(models.Model):
     queues = ArrayColumn("text", verbose_name=_("queues"), default=list)
     exclude_queues = ArrayColumn("text", verbose_name=_("all queues but"), default=list, db_default=[])
     slots = models.IntegerField(_("slots"))
-    lost = models.IntegerField(_("slots taken by lost jobs"), default=0, db_default=0)
+    lost = models.IntegerField(_("slots taken by lost jobs"), **both(0))
     """Slots of jobs that were given back, and whose tasks have not ended here."""
     version = models.CharField(_("version"), max_length=50)
     state = models.CharField(

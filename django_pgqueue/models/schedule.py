@@ -27,7 +27,7 @@ from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
 from ..schedules.policy import call_keys, known_policy, problems, scheduled_task
 from ..tasks.task import find_task
-from .fields import ArrayColumn, PostgresMeta, ViewMeta
+from .fields import ArrayColumn, PostgresMeta, ViewMeta, both
 from .job import Job, enqueued_job
 
 MOST_CAUGHT_UP = 10_000
@@ -104,18 +104,13 @@ class Schedule(models.Model):
     every = models.DurationField(
         _("interval"), null=True, blank=True, help_text=_("Instead of a cron expression. “00:00:30”: 30 s.")
     )
-    timezone = models.CharField(_("time zone"), max_length=64, default="UTC", db_default="UTC")
+    timezone = models.CharField(_("time zone"), max_length=64, **both("UTC"))
     catch_up = models.CharField(
-        _("missed runs"),
-        max_length=8,
-        choices=CatchUp.choices,
-        default=CatchUp.LATEST,
-        db_default=CatchUp.LATEST,
+        _("missed runs"), max_length=8, choices=CatchUp.choices, **both(CatchUp.LATEST)
     )
     catch_up_limit = models.IntegerField(
         pgettext_lazy("missed runs", "limit"),
-        default=100,
-        db_default=100,
+        **both(100),
         validators=[MinValueValidator(1), MaxValueValidator(MOST_CAUGHT_UP)],
         help_text=_("The most missed runs that are caught up, and the most runs that wait for a job."),
     )
@@ -123,27 +118,16 @@ class Schedule(models.Model):
         _("while the previous job is not finished"),
         max_length=8,
         choices=Overlap.choices,
-        default=Overlap.ALLOW,
-        db_default=Overlap.ALLOW,
+        **both(Overlap.ALLOW),
     )
     jitter = models.DurationField(
-        _("jitter"),
-        default=timedelta(0),
-        db_default=timedelta(0),
-        help_text=_("Each job starts up to this much later, at random."),
+        _("jitter"), **both(timedelta(0)), help_text=_("Each job starts up to this much later, at random.")
     )
 
     source = models.CharField(
-        _("declared in"),
-        max_length=8,
-        choices=Source.choices,
-        default=Source.ADMIN,
-        db_default=Source.ADMIN,
-        editable=False,
+        _("declared in"), max_length=8, choices=Source.choices, **both(Source.ADMIN), editable=False
     )
-    declared_by = models.CharField(
-        _("module"), max_length=255, blank=True, default="", db_default="", editable=False
-    )
+    declared_by = models.CharField(_("module"), max_length=255, blank=True, **both(""), editable=False)
     declared = models.JSONField(_("declared values"), null=True, blank=True, editable=False)
     overridden = models.JSONField(
         _("overridden fields"), default=list, db_default=[], blank=True, editable=False
@@ -152,12 +136,8 @@ class Schedule(models.Model):
     """What the task says of its jobs, and the keys of this call, as a process saw it that knew the task."""
 
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
-    pause_author = models.CharField(
-        _("paused by"), max_length=255, blank=True, default="", db_default="", editable=False
-    )
-    pause_reason = models.CharField(
-        _("reason"), max_length=500, blank=True, default="", db_default="", editable=False
-    )
+    pause_author = models.CharField(_("paused by"), max_length=255, blank=True, **both(""), editable=False)
+    pause_reason = models.CharField(_("reason"), max_length=500, blank=True, **both(""), editable=False)
     retired_at = models.DateTimeField(_("retired at"), null=True, blank=True, editable=False)
     next_run_at = models.DateTimeField(_("next run at"), null=True, blank=True, editable=False)
     """None: the next round computes it, from `since` and `last_run_at`."""
@@ -166,7 +146,7 @@ class Schedule(models.Model):
     owed = models.JSONField(_("timings before"), null=True, blank=True, editable=False)
     """Timings that were edited while runs were due, each with its time. The next round fires these runs."""
     live_jobs = ArrayColumn("bigint", verbose_name=_("jobs that may be live"), default=list, db_default=[])
-    waiting = models.IntegerField(_("waiting runs"), default=0, db_default=0, editable=False)
+    waiting = models.IntegerField(_("waiting runs"), **both(0), editable=False)
     created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
     updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)
 
