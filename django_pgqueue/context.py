@@ -23,15 +23,8 @@ from .tasks.options import tenant as checked_tenant
 from .telemetry import tracing
 
 __all__ = [
-    "acting_as",
-    "capture",
-    "current_tenant",
-    "for_tenant",
-    "holding",
-    "restored",
-    "user_from",
-    "variable",
-]
+    "acting_as", "capture", "current_tenant", "for_tenant", "holding", "restored", "user_from", "variable",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -93,9 +86,7 @@ def capture() -> str | None:
 
 
 def restored(context: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Set the context of a job, in a ``contextvars`` context of the caller's own. Return a context manager in
-    which its language is active.
-    """
+    """Set a job's context in a ``contextvars`` context of the caller's. Return a block in its language."""
     if "user" in context:
         user = context["user"]
         _USER.set(lambda: user)

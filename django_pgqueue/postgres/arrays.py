@@ -26,17 +26,5 @@ def seconds_array(values: Sequence[float | None]) -> str:
 
 def text_array(values: Iterable[str | None]) -> str:
     """Write ``['a "b"', None]`` as ``{"a \\"b\\"",NULL}``."""
-    return (
-        "{"
-        + ",".join(
-            [
-                "NULL"
-                if value is None
-                else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-                if "\\" in value or '"' in value
-                else '"' + value + '"'
-                for value in values
-            ]
-        )
-        + "}"
-    )
+    texts = [value and value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
+    return "{" + ",".join(["NULL" if text is None else f'"{text}"' for text in texts]) + "}"

@@ -139,7 +139,7 @@ def _crashed(running: RunningJob, reason: str, backoffs: Backoffs, stack: str) -
     if row.on_lost != "fail":
         times = f"{row.crash_count + 1} times while it ran, which is the limit"
         last = TooManyCrashes(f"{reason}. Its process has died {times}.")
-    entry = error_entry(last, running.worker, row.attempts, settings.max_error_bytes)
+    entry = error_entry(last, running.worker, row.attempts)
     return outcome._replace(error=entry, reason=str(last))
 
 

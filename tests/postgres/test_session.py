@@ -180,7 +180,7 @@ def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.
 )  # fmt: skip
 def test_characters_that_the_server_cannot_hold_are_replaced(encoding: str, stored: str) -> None:
     text = "price: 5 \u20ac, \u00fcber"
-    entry = error_entry(ValueError(text), 1, 1, 2_000)
+    entry = error_entry(ValueError(text), 1, 1)
     with (
         fresh_database(f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0") as name,
         alias("encoded", NAME=name) as encoded,

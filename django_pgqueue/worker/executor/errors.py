@@ -6,7 +6,6 @@ import hashlib
 import json
 import sysconfig
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -32,12 +31,9 @@ def describe(error: BaseException) -> str:
         return f"<str() of this {type(error).__qualname__} raised {type(second).__qualname__}>"
 
 
-def error_entry(
-    error: BaseException, worker: int, attempt: int, limit: int, more: Mapping[str, Any] | None = None
-) -> str:
-    """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times.
-    ``more``: the step and the progress of the job, if there are any.
-    """
+def error_entry(error: BaseException, worker: int, attempt: int, **more: Any) -> str:
+    """Return the entry as JSON. The database adds the times. ``more``: the job's step and progress."""
+    limit = conf.current().max_error_bytes
     try:
         printed = format_error(error, user_frames(error))
     except BaseException as second:  # formatting an exception may raise, too
@@ -50,7 +46,7 @@ def error_entry(
             "worker": str(worker),
             "attempt": attempt,
             **({"version": version} if (version := conf.current().version) else {}),
-            **(more or {}),
+            **more,
         },
         ensure_ascii=False,  # so that the session sees characters that the server cannot hold
     )

@@ -94,7 +94,7 @@ def worker_failed(row: Claimed, error: BaseException | None = None) -> Outcome:
 def stopped(row: Claimed, worker: int) -> Outcome:
     """Return the outcome of a job that must not run twice and whose worker is stopped while it runs."""
     error = WorkerLost("Its worker was stopped while it ran. The task must not run twice.")
-    entry = error_entry(error, worker, row.attempts, conf.current().max_error_bytes)
+    entry = error_entry(error, worker, row.attempts)
     return Outcome(row.id, row.lease, "failed", error=entry, reason=str(error))
 
 
@@ -149,7 +149,7 @@ class Outcomes:
             return Outcome(row.id, row.lease, "unknown", delay=delay, reason=_reason(describe(error)))
         return Outcome(
             row.id, row.lease, "failed",
-            error=error_entry(error, self._worker, row.attempts, settings.max_error_bytes),
+            error=error_entry(error, self._worker, row.attempts),
             fingerprint=fingerprint(error, row.task_path),
             reason=_reason(f"no worker knew the task: {describe(error)}"),
         )  # fmt: skip
@@ -291,7 +291,7 @@ class Outcomes:
             more["progress"] = running.reporting.last._asdict()
         if step := step_of(error):
             more["step"] = step
-        return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes, more)
+        return error_entry(error, running.worker, running.row.attempts, **more)
 
     def _delay(self, running: RunningJob, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there is none. Each exception in a group decides

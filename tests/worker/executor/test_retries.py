@@ -264,7 +264,7 @@ def test_run_jobs_does_not_raise_a_retry_that_a_group_asks_for() -> None:
 
 
 def traceback_of(error: BaseException) -> str:
-    text: str = json.loads(error_entry(error, worker=1, attempt=1, limit=1_000_000))["traceback"]
+    text: str = json.loads(error_entry(error, worker=1, attempt=1))["traceback"]
     return text
 
 
@@ -276,9 +276,10 @@ def test_errors_that_led_to_one_another_in_a_circle_end() -> None:
     assert of(module().broken, first) == of(module().broken, first)
 
 
-def test_a_class_with_a_long_name_makes_no_long_entry() -> None:
+def test_a_class_with_a_long_name_makes_no_long_entry(settings: Any) -> None:
+    settings.PGQUEUE = {"MAX_ERROR_BYTES": 1_000}
     error = type("E" * 100_000, (Exception,), {})()
-    assert len(error_entry(error, worker=1, attempt=1, limit=1_000)) < 2_000
+    assert len(error_entry(error, worker=1, attempt=1)) < 2_000
 
 
 def test_the_step_that_failed_in_a_group_is_known() -> None:

@@ -156,7 +156,7 @@ def test_attempts_delays_and_messages(caplog: pytest.LogCaptureFixture, wording:
     log(claimed(), Outcome(1, 7, "crash", delay=2.25))
     log(claimed(), Outcome(1, 7, "retry", delay=0.0))
     for error in (ValueError("first\nsecond"), ValueError("x" * 1000), ValueError()):
-        entry = error_entry(error, worker=1, attempt=1, limit=10_000)
+        entry = error_entry(error, worker=1, attempt=1)
         log(claimed(), Outcome(1, 7, "failed", error=entry), error)
     found = lines(caplog)
     text = "\n".join(record.getMessage() for record in found)
@@ -206,7 +206,7 @@ class Unprintable(Exception):
 def test_an_exception_that_breaks_its_own_printing_has_a_line(
     error: Exception, is_printed: bool, alone: Printing
 ) -> None:
-    entry = error_entry(error, worker=1, attempt=1, limit=1_000)
+    entry = error_entry(error, worker=1, attempt=1)
     log_job(Result(claimed(), Outcome(1, 7, "failed", error=entry), error=error), 0.0)
     (text,) = alone.texts
     line, _, rest = text.partition("\n")
