@@ -99,9 +99,7 @@ class PgQueueBackend(QueueBackend):
         return self.announce(task, job) if job.enqueue_outcome == "created" else self._result_of(job, task)
 
     def announce(self, task: Any, job: Job) -> TaskResult[Any, Any]:
-        """Send `task_enqueued` for a new job, and return its result: of a call with `relay`, that of the job
-        which hands it over.
-        """
+        """Send `task_enqueued` and return the job's result; with `relay`, of the job which hands it over."""
         if job.task_path != task.module_path:
             task = find_task(job.task_path)
         result = self._result_of(job, task)
@@ -144,10 +142,8 @@ class PgQueueBackend(QueueBackend):
         return task_result(job, task, self.alias, is_kept=not job.get_deferred_fields())
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
-        """Return `definition` with the options with which `job` was enqueued through this backend.
-
-        Nothing is validated, because QUEUES may have changed since. After a retry, `run_after` is left out,
-        because the retry has overwritten it.
+        """Return `definition` with the options with which `job` was enqueued here. Nothing is validated:
+        QUEUES may have changed. `run_after` is left out after a retry, which has overwritten it.
         """
         unnamed = definition.backend == IMPLICIT and resolve(IMPLICIT).alias == self.alias
         delayed = not job.attempts and job.run_after > job.enqueued_at

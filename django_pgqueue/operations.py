@@ -90,9 +90,7 @@ def read_sql(path: Path) -> str:
 
 
 class RunSQLFile(migrations.RunSQL):
-    """Create the objects in ``sql/<name>``. ``reverse``: the statements that drop them; by default, all that
-    the file creates. Only on PostgreSQL.
-    """
+    """Create the objects in ``sql/<name>``, on PostgreSQL. ``reverse`` drops them (default: all of them)."""
 
     def __init__(self, name: str, reverse: str = "") -> None:
         self.name = name
@@ -123,9 +121,7 @@ _LOST = sql_of(__file__, "lost_functions")
 
 
 def lost_functions(alias: str) -> list[tuple[str, str]]:
-    """Return the functions whose search path is not the schema of the tables: the path of each, and the
-    statement that corrects it.
-    """
+    """Return the search paths of functions that are not the schema of the tables, and what corrects each."""
     return fetch_rows(alias, _LOST)
 
 

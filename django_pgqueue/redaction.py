@@ -38,7 +38,7 @@ FAILED = "[redaction failed]"
 
 logger = get_logger(__name__)
 
-_PAUSE = 60.0  # seconds
+_PAUSE = 60.0  # seconds, because an import may be slow, and a page shows many jobs
 _MOST_PATHS = 4096
 _not_before: dict[str, float] = {}  # when the paths that could not be imported are tried again
 
@@ -124,9 +124,7 @@ def restore(given: Any, shown: Any, stored: Any) -> Any:
 
 
 def names_of_call(task_path: str) -> Names:
-    """Return the names of the positional parameters of a task. There are none if this process cannot import
-    it. It tries again after a minute, because an import may be slow, and a page shows many jobs.
-    """
+    """Return the names of the positional parameters of a task; none for a minute if it cannot be imported."""
     if _not_before.get(task_path, 0.0) > monotonic():
         return Names()
     try:

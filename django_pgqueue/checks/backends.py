@@ -48,9 +48,7 @@ def message(number: str, text: str, hint: str) -> CheckMessage:
 
 
 def settings_are_broken() -> bool:
-    """Return whether PGQUEUE or TASKS is invalid, which other checks report. A module with tasks that use
-    Django's own decorator cannot be imported then.
-    """
+    """Return whether PGQUEUE or TASKS is invalid, as others report: Django's own decorator fails then."""
     return bool(conf.problems()) or any(broken_entries())
 
 

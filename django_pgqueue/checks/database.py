@@ -41,9 +41,7 @@ _INSTALLED = sql_of(__file__, "installed")
 def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[CheckMessage]:
-    """E012, E026, W003, W018 and the checks of ``database_problems``, for the given databases that jobs go
-    to.
-    """
+    """E012, E026, W003, W018 and ``database_problems``, for the given databases that jobs go to."""
     for alias in checkable(databases):
         try:
             if not (waiting := unapplied(alias, _LABEL)):
@@ -315,9 +313,7 @@ def _too_old(alias: str, problem: NotSupportedError) -> CheckMessage:
 
 @cache
 def _functions() -> frozenset[str]:
-    """Return the names of the functions and procedures that exist after the last migration: the ones that a
-    file creates and no file drops. A name that is dropped is not used again.
-    """
+    """Return the functions and procedures that files create and none drops: no name is used again."""
     files = SQL_FOLDER.rglob("*.sql")
     found = {match for file in files for match in _ROUTINE.findall(file.read_text(encoding="utf-8"))}
     return frozenset(name for word, name in found if word == "CREATE" and ("DROP", name) not in found)

@@ -164,10 +164,7 @@ OTHERWISE = {
 
 
 def fix(code: str, facts: dict[str, Any], job: int, alias: str, *, in_shell: bool = False) -> str:
-    """Return a sentence with what helps; empty if there is nothing to do but to wait.
-
-    ``in_shell``: prefer calls to commands.
-    """
+    """Return a sentence with what helps, if not only waiting does. ``in_shell``: prefer calls to commands."""
     values = _values(facts, job, alias)
     for cure in filter(None, (CURES.get(code), OTHERWISE.get(code))):
         try:

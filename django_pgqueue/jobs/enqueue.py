@@ -130,9 +130,7 @@ aenqueue_many = for_async(enqueue_many)
 
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
-    """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
-    backend holds them. The hooks have seen the call, and nothing is announced.
-    """
+    """``enqueue()`` for the backend, with args and kwargs. Hooks have seen the call; nothing is announced."""
     options = call_options(placed(task, args, kwargs))
     with tracing.sending(task.queue_name, options.task_path) as span:
         call = prepare(options, args, kwargs, capture())
@@ -201,8 +199,7 @@ def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, Enq
     calls = [call for _, call in numbered]
     batches = {(call.options.links or {}).get("batch") for call in calls if calls[0].options.links}
     batch = batches.pop() if len(batches) == 1 else None  # one to which all belong is sent once
-    # The tenant of all is in the context, of which there is one: in the options of each, it would take the
-    # server as long as the insert.
+    # The one context has the tenant of all: in the options of each, it would take as long as the insert.
     of_one_tenant = len({call.options.task.tenant for call in calls}) == 1
     more = [call.more(in_shared_batch=batch is not None, of_one_tenant=of_one_tenant) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)

@@ -38,10 +38,8 @@ def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) ->
 
 
 def store_calls(alias: str, calls: Sequence[Any], done: list[tuple[int, EnqueueOutcome]]) -> None:
-    """Write the payloads of the calls that have one. ``done``: the ids and outcomes of their jobs.
-
-    The new ones of each model are written with ``bulk_create()``. As there, ``save()`` is not called; a model
-    with several tables gets it, one instance after another.
+    """Write the payloads of the calls that have one, by ``bulk_create()``, so without ``save()``, except for
+    a model with several tables. ``done``: the ids and outcomes of their jobs.
     """
     rows = [(call.payload, *each) for call, each in zip(calls, done, strict=True) if call.payload is not None]
     if len({id(payload) for payload, _, _ in rows}) < len(rows):

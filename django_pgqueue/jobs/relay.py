@@ -91,9 +91,7 @@ async def hand_over(shard: str, call: dict[str, Any], token: str) -> str:
 
 @task(queue_name=RELAY, max_attempts=2**31 - 1, backoff=_backoff, fail_on=InvalidTask)
 def take_back(shard: str, calls: list[dict[str, Any]]) -> list[str]:
-    """Cancel calls in another database, also calls that have not come yet. Return the ids of the jobs that
-    changed there.
-    """
+    """Cancel calls in another database, also ones yet to come. Return the ids of the jobs changed there."""
     _check(shard)
     _commit_each(shard)
     return [public_id(pk, shard) for pk in fetch_value(shard, _TAKE_BACK_SQL, json.dumps(calls)) or ()]
@@ -112,9 +110,7 @@ def _check(shard: str) -> None:
 
 
 class Courier:
-    """Hands over to one database what the jobs of an event loop have for it. Jobs that come while a
-    transaction is under way share the next one.
-    """
+    """Hands over to a database what an event loop's jobs have for it: all that waits in one transaction."""
 
     def __init__(self, shard: str) -> None:
         self._shard = shard
@@ -126,9 +122,7 @@ class Courier:
         self._down_until = 0.0
 
     async def deliver(self, content: dict[str, Any]) -> int:
-        """Hand over a call, as _pgqueue_receive reads it. Return the id of the job there, or raise why there
-        is none.
-        """
+        """Hand over a call as _pgqueue_receive reads it. Return its job's id there, or raise why not."""
         loop = asyncio.get_running_loop()
         if self._is_stuck or loop.time() < self._down_until:
             raise self._failed()

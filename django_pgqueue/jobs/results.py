@@ -100,10 +100,8 @@ _STATUSES = {
 def task_result(
     job: Job, task: DjangoTask[..., Any], backend_alias: str, *, is_kept: bool = True
 ) -> QueueTaskResult[..., Any]:
-    """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`.
-
-    An enqueue within the window of a unique key may find a finished job that is no longer kept, of which only
-    the id is known. `django.tasks` has no status for that, so it counts as successful.
+    """Return the TaskResult of `job`, a call of `task`, for the backend `backend_alias`. `django.tasks` has
+    no status for a finished job that is no longer kept, which a unique key may find. It counts as successful.
     """
     errors = job.errors if is_kept else []
     result: QueueTaskResult[..., Any] = QueueTaskResult(

@@ -82,10 +82,7 @@ class EndedProcesses:
 
 
 def recover(session: Session, ended: EndedProcess) -> int | None:
-    """Requeue the jobs of a worker whose process has ended, and delete its row.
-
-    Return the number of jobs that run again, or None if there are more: call it again soon.
-    """
+    """Requeue the jobs of an ended worker; delete its row. Return how many run again; None: more are left."""
     settings = conf.current()
     reason = ended.reason if ended.alone else f"{ended.reason}, and other processes ended at the same time"
     parameters = (

@@ -59,10 +59,7 @@ class BloatedIndex(NamedTuple):
 
 
 def bloated_indexes(source: str | Session) -> list[BloatedIndex]:
-    """Return the leftovers of rebuilds, and then the indexes that are mostly empty, the largest first.
-
-    ``source``: the alias of a database, or a session.
-    """
+    """Return rebuilds' leftovers, then mostly empty indexes, largest first. ``source``: alias or session."""
     limits = {"index_bytes": INDEX_BYTES, "index_bytes_of_row": INDEX_BYTES_OF_ROW}
     if isinstance(source, Session):
         return [BloatedIndex(*row) for row in source.rows(_BLOATED_SQL, limits)]

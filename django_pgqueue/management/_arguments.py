@@ -31,10 +31,7 @@ def queue_names(value: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def weighted_queues(value: str | Iterable[str]) -> dict[str, int | None]:
-    """Parse ``critical:6,default:3,low`` into a dict of weights; None: the queue has none.
-
-    It also takes what ``call_command`` is given: names, or what has been parsed.
-    """
+    """Parse ``critical:6,low``, or what ``call_command`` gives, into weights; None: the queue has none."""
     return _weighted(value, queue_name, ":")
 
 
@@ -79,9 +76,7 @@ _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container; source: Linux, "C
 
 
 def processes(given: str | int) -> int:
-    """Parse a number of worker processes. ``auto`` is one for each CPU that this process may use: each
-    CPU of the machine, or as many as a container's quota is worth.
-    """
+    """Parse a number of processes. ``auto``: one for each CPU of the machine, or of a container's quota."""
     if given != "auto":
         return at_least(1)(str(given))
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -54,10 +54,7 @@ def check_caller(alias: str) -> None:
 
 
 def check_database(alias: str) -> None:
-    """Require the tables and functions of the queue. Other problems are logged as warnings.
-
-    Raises Django's ``OperationalError`` if there is no server.
-    """
+    """Require the tables and functions of the queue. Warn of other problems. Raises ``OperationalError``."""
     problems = database_problems(alias)
     errors = [problem for problem in problems if problem.is_serious()]
     if errors and (waiting := unapplied(alias, "django_pgqueue")):
@@ -73,9 +70,7 @@ def check_database(alias: str) -> None:
 
 
 def on_shards(aliases: Iterable[str], read: Callable[[str], T], *, keep: bool = False) -> Answers[T]:
-    """Return what ``read`` returns for each shard with the queue, side by side. That one has nothing is an
-    error if all have nothing.
-    """
+    """Return what ``read`` finds in each shard with the queue, side by side; an error if all have nothing."""
 
     def ask(alias: str) -> T | Nothing:
         check_vendor(alias)
@@ -111,10 +106,7 @@ def reachable(alias: str) -> Iterator[None]:
 
 
 def warn_of_unknown_queues(alias: str, option: str, names: Iterable[str]) -> None:
-    """Log a warning for each name that is probably misspelled.
-
-    This is not an error, because a queue may be new, and another project may declare its tasks.
-    """
+    """Only warn of each name that is probably misspelled, since it may be new, or another project's."""
     known = declared_queues() | queues_in_use(alias) if names else set()
     for name in names:
         if name not in known:

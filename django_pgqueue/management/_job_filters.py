@@ -130,9 +130,7 @@ class Filters:
         return with_key(jobs, self.key) if self.key else jobs
 
     def indexed_jobs(self, alias: str) -> QuerySet[Job]:
-        """Return the chosen jobs that have the arguments in their index (``search=``); all of the
-        chosen if there are none.
-        """
+        """Return the chosen jobs with the arguments in their index (``search=``); all chosen if none has."""
         jobs = self.jobs(alias)
         for entry in filter(None, (argument.entry for argument in self.arg)):
             indexed = jobs.filter(is_indexed(entry))

@@ -38,10 +38,7 @@ _VARIABLE = "PGQUEUE_RELOADER"
 
 
 def parent_since() -> float | None:
-    """Return when the reloader has started this process; None if this process has none.
-
-    On Linux, this process will die with it.
-    """
+    """Return when the reloader has started this process, which on Linux dies with it; None if it has none."""
     pid, _, since = os.environ.get(_VARIABLE, "").partition(" ")
     if pid != str(os.getppid()):  # not set, or inherited by a process that a task has started
         return None
@@ -50,10 +47,8 @@ def parent_since() -> float | None:
 
 
 class SourceFiles(StatReloader):
-    """The files of all imported modules, and those in the packages of the project's apps.
-
-    The latter are included because a task may import a module later, in a worker process, and because a
-    module that cannot be imported is not among the imported modules.
+    """The files of all imported modules, and those in the packages of the project's apps: a task may import
+    one later, in a worker process, and a module that cannot be imported is not among the imported ones.
     """
 
     def __init__(self, since: float) -> None:
@@ -123,8 +118,7 @@ def run_reloader(say: Callable[[str], None]) -> int:
 
 
 def _run_child(since: float, stops: list[int]) -> int:
-    # The child has its own group: the terminal sends Ctrl-C to the reloader's group, and the reloader
-    # forwards it once.
+    # Its own group: the terminal sends Ctrl-C to that of the reloader, which forwards it once.
     child = subprocess.Popen(
         get_child_arguments(),
         env={**os.environ, _VARIABLE: f"{os.getpid()} {since}"},

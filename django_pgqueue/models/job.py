@@ -355,10 +355,8 @@ class Job(Habits, changes.Changes, Joins, JobFields):
 
 
 def enqueued_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
-    """Return the job that an enqueue has made or found, as it is now.
-
-    Within the window of a unique key it may be a finished job that is no longer kept. Only its id is known
-    then, and reading another field raises ``Job.DoesNotExist``.
+    """Return the job that an enqueue has made or found, as it is now. Of a finished one that a unique key has
+    found and that is no longer kept, all but the id raises ``Job.DoesNotExist``.
     """
     job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
     job.enqueue_outcome = outcome
@@ -503,9 +501,7 @@ class QueueStatus(models.Model):
 
 
 class Ring(models.Model):
-    """The ring of history, in one row. A worker that starts writes the retentions of ``PGQUEUE`` here (and
-    ``MAX_JSON_BYTES``, which only SQL reads).
-    """
+    """The ring of history, in one row. A worker that starts writes the retentions and MAX_JSON_BYTES here."""
 
     one = models.BooleanField(primary_key=True)
     current = models.SmallIntegerField()

@@ -282,10 +282,8 @@ class Poller:
             self._look(due)
 
     def _wait_for_due(self) -> list[_Waiter]:
-        """Return those to look at, after a wait; an empty list if the thread shall end.
-
-        Waiters whose look is due soon are looked at together with the due ones, and so are all who have just
-        come, so waiters that have started at different times share their statements later.
+        """Return those to look at, after a wait; an empty list if the thread shall end. Waiters who are
+        due soon, or have just come, are looked at with the due ones, so that later they share statements.
         """
         with self._changed:
             while True:

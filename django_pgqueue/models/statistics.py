@@ -20,8 +20,7 @@ from django.utils.translation import pgettext_lazy
 
 from .fields import ArrayColumn, InternalMeta, ViewMeta
 
-#: Upper bounds of the histogram classes in seconds: 1 ms, doubled up to 70 minutes. One more class after the
-#: last bound counts the rest.
+#: Upper bounds of the histogram classes in seconds: 1 ms, doubled up to 70 minutes. One more counts the rest.
 HISTOGRAM_BOUNDS = tuple(0.001 * 2**k for k in range(23))
 
 

@@ -138,8 +138,7 @@ def foreign_locks(alias: str) -> list[Holder]:
     return [Holder(*row) for row in fetch_rows(alias, FOREIGN_LOCKS_SQL)]
 
 
-# Schedules that skip one run after the other, and jobs that run far longer than the jobs of their task do.
-# All queues may be healthy in spite of them.
+# Schedules that skip run after run, and jobs far longer than usual for their task; queues may look healthy.
 
 _SKIPPING = sql_of(__file__, "skipping")
 _SLOW = span_sql("parts", "slow")
@@ -185,10 +184,7 @@ def skipping_schedules(alias: str) -> list[Skipping]:
 
 
 def slow_jobs(alias: str) -> list[SlowJob]:
-    """Return the slowest running job of each task that has one, the slowest first, at most `MOST_SLOW`.
-
-    Raises ``TimeLimitReached``.
-    """
+    """Return each task's slowest running job, `MOST_SLOW`, slowest first. Raises ``TimeLimitReached``."""
     found = []
     rows = span_rows(alias, _SLOW, WEEK, least=LEAST_SECONDS, most=MOST)
     for task_path, job_id, seconds, histogram in rows:

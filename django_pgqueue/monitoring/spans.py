@@ -147,10 +147,7 @@ def breakdown(
 
 
 def span_rows(alias: str, statement: str, span: TimeSpan, **parameters: Any) -> list[Any]:
-    """Return the rows of a statement about the sums of a span, by default for each task.
-
-    Raises ``TimeLimitReached``.
-    """
+    """Return the rows of a statement about a span's sums, default: per task. Raises ``TimeLimitReached``."""
     which = {"queue": "", "task": "", "of_task": True, **parameters}
     span_of = {"back": span.length, "step": span.grain, "source": span.table.value, "end": span.end}
     return rows_within(alias, SPAN_TIMEOUT, statement, {**span_of, **which})
@@ -214,9 +211,7 @@ class Trend:
 
 
 def trends(alias: str, span: TimeSpan, by: By, names: Iterable[str]) -> dict[str, Trend]:
-    """Return the trend of each name, over the last hour, day or week, or from one time to another. Raises
-    ``TimeLimitReached``.
-    """
+    """Return the trend of each name over an hour, day or week, or given times. Raise ``TimeLimitReached``."""
     step, source = _STEPS.get(span.name) or (span.step, span.chart.value)
     count = math.ceil(span.length / step)
     found = {name: Trend([0] * count, [0] * count) for name in names}

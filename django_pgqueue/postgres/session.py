@@ -353,10 +353,8 @@ def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
 
 
 def _storable_dumper(encoding: str | None) -> type[StrDumperUnknown] | None:
-    """Return a dumper that replaces characters which the encoding of the server lacks; None for UTF8.
-
-    What a worker writes is a report: an outcome, an error, a note. If the server refused it for a character,
-    the job would be lost, and an error about that may contain the same character.
+    """Return a dumper that replaces characters which the encoding of the server lacks; None for UTF8. If it
+    refused a report, the job would be lost, and an error about that may contain the same character.
     """
     if encoding in (None, "UTF8", "SQL_ASCII"):
         return None
@@ -380,10 +378,8 @@ def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
 
 
 class _UntypedListDumper(ListDumper):
-    """Sends a list without a type; the statement casts it.
-
-    psycopg's choice depends on the values: ``smallint[]``, ``integer[]``, ``bigint[]``, or no type for an
-    empty list. Each of them would be another prepared statement.
+    """Sends a list without a type; the statement casts it. psycopg would choose one by the values:
+    ``smallint[]``, ``integer[]``, ``bigint[]``, or none if empty, each another prepared statement.
     """
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:  # noqa: A002 - psycopg's name

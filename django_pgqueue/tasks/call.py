@@ -190,9 +190,7 @@ def prepare(
 
 
 def several(calls: Any, function: str) -> Iterator[BoundTask]:
-    """Return the calls that were passed to `function`. Raise ``TypeError`` for a single one, and, when its
-    turn comes, for what is not a call.
-    """
+    """Yield the calls given to `function`. Raise ``TypeError`` for one call; at its turn, for a non-call."""
     if isinstance(calls, BoundTask):
         raise TypeError(
             f"{function}() takes several calls. Put the call into a list, or write enqueue(call)."

@@ -48,9 +48,7 @@ def check_form(option: str, key: Any) -> None:
 
 
 def check_key(key: Key, option: str, path: str, known: Collection[str] | None) -> None:
-    """Raise InvalidTask if a key names an argument that the function at the path does not have. It may have
-    any if ``known`` is None.
-    """
+    """Raise InvalidTask if a key names an argument that is not ``known`` at the path; None: all are."""
     if key is None or callable(key) or known is None:
         return
     for name in (key,) if isinstance(key, str) else key:

@@ -49,10 +49,7 @@ def task_modules(configs: Iterable[AppConfig] | None = None) -> Iterator[str]:
 
 
 def discover(*, again: bool = False) -> dict[str, BaseException]:
-    """Import these modules, and return the ones that cannot be imported, with their exceptions.
-
-    ``again``: try also modules that have failed before.
-    """
+    """Import these modules, failed ones only if ``again``. Return which fail, with their exceptions."""
     names = list(task_modules())
     for name in names:
         if name not in _failed or again:

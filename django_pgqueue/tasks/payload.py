@@ -88,9 +88,7 @@ _TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDFi
 
 
 def key_arguments(task: Any, payload: models.Model) -> dict[str, object]:
-    """Return what keys are computed from, in place of the arguments of a call: the values of the fields that
-    may be keys, by name, as the database will have them.
-    """
+    """Return what keys are computed from: the fields that may be keys, by name, with their stored values."""
     fields = key_fields(task.payload)
     return {name: field.to_python(getattr(payload, field.attname)) for name, field in fields.items()}
 

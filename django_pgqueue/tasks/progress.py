@@ -36,10 +36,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(done: Any, total: Any, note: Any) -> Progress:
-    """Return the values as they are stored. Raise TypeError or ValueError for others.
-
-    A note that is too long is cut: a task should not fail because of it.
-    """
+    """Return the values as stored. Raise TypeError or ValueError for bad ones, but only cut a long note."""
     if not isinstance(note, str):
         raise TypeError(f"set_progress(note=...) takes a str, not {note!r}.")
     if len(note) > NOTE_LIMIT:

@@ -16,20 +16,15 @@ logger = get_logger(__name__)
 
 
 def leaves(exc: BaseException) -> list[BaseException]:
-    """Return the exceptions in a group, at any depth; for another exception, itself alone.
-
-    What an exception means for a job does not depend on whether ``asyncio.TaskGroup`` has wrapped it.
-    """
+    """Return the exceptions in a group, at any depth, as if none were wrapped; for another, itself alone."""
     if isinstance(exc, BaseExceptionGroup):
         return [leaf for each in exc.exceptions for leaf in leaves(each)]
     return [exc]
 
 
 def should_retry(task: Task[..., Any], exc: BaseException, group: BaseException | None = None) -> bool:
-    """Return whether the task retries after `exc`. `fail_on` wins over `retry_on`; None there means all.
-
-    `group`: what `exc` was raised in, which the options may name as well. This does not consider how many
-    attempts are left.
+    """Return whether the task retries after `exc`, if attempts are left. `fail_on` wins over `retry_on`, of
+    which None means all. `group`: what `exc` was raised in, which both may name as well.
     """
     if task.fail_on is not None and (isinstance(exc, task.fail_on) or isinstance(group, task.fail_on)):
         return False

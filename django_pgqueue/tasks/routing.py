@@ -93,8 +93,7 @@ def default_backend() -> PgQueueBackend:
     return _default[2]
 
 
-# The settings, whether this is a test, and the backend that follows from them. All threads share it, as our
-# backend keeps no state.
+# The settings, whether this is a test, and our backend for these, which keeps no state: threads share it.
 _default: tuple[Any, bool, PgQueueBackend] | None = None
 
 

@@ -19,10 +19,7 @@ from .misuse import hint_of_call
 
 
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise TypeError unless `task` can be called with these arguments.
-
-    They do not include the context argument, which the worker passes.
-    """
+    """Raise TypeError unless `task` takes these arguments, without the context, which the worker passes."""
     if message := _problem(task.func, task.takes_context + len(args), tuple(kwargs)):
         colon = "" if message.startswith(("missing", "got")) else ":"
         options = inspect.signature(task.using).parameters

@@ -214,10 +214,8 @@ class Task(Habits, GenericTask[P, R]):
         )
 
     def with_values(self, changes: Mapping[str, Any], /) -> Self:
-        """Return a variant with other values. Nothing is validated: the caller has done that.
-
-        This is for values of an existing job, which were valid when it was enqueued, with the settings of
-        that time.
+        """Return a variant with values of an existing job. Nothing is validated: they were valid when it was
+        enqueued, with the settings of that time.
         """
         cls: Any = type(self)
         variant = object.__new__(cls)

@@ -16,9 +16,7 @@ FLUSH_SECONDS = 2.0
 
 
 def job_scope(job: Any, scope: Any = None) -> AbstractContextManager[Any]:
-    """Run a job, or log a line about it, in a scope with its tags: in that of its run, or in a new one. The
-    context manager returns the scope, or None without Sentry.
-    """
+    """Enter ``scope``, that of a job's run, or a new one with its tags. Its value is None without Sentry."""
     sdk = _sdk()
     if sdk is None:
         return nullcontext()

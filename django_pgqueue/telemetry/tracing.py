@@ -113,9 +113,7 @@ NO_SPAN: AbstractContextManager[Any] = nullcontext()
 
 
 def sending(queue_name: str | None, task_path: str | None) -> AbstractContextManager[Any]:
-    """Return a context manager for an enqueue. Its value is the span, or None without tracing. The names are
-    None for a batch of several.
-    """
+    """Return a context manager with the span of an enqueue; None without tracing. Of several: no names."""
     otel = _otel()
     if otel is None:
         return NO_SPAN

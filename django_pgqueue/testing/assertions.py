@@ -238,9 +238,7 @@ def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None =
 
 
 def _jobs_of(task: Any, using: str | None) -> tuple[str, list[Job] | QuerySet[Job]]:
-    """Return the path of a task, which may be given as a path or a call, and where its jobs are: in memory or
-    in the database. Raise ``TypeError`` if it is none of these.
-    """
+    """Return the path of a task, path or call, and its jobs, in memory or stored. Raise ``TypeError``."""
     if isinstance(task, BoundTask):
         task = task.task
     if not (isinstance(task, str) or is_task(task)):

@@ -218,10 +218,7 @@ _ASKED_SQL = sql_of(__file__, "asked")
 
 
 class LeaseKeeper:
-    """Keeps ``worker`` alive. ``on_drain`` is called on its thread if the worker is asked to end.
-
-    It stands for the only process of a supervisor (``supervisor/child.py``).
-    """
+    """Keeps ``worker`` alive, in place of a supervisor. ``on_drain``: called on its thread if it must end."""
 
     lives = True
 

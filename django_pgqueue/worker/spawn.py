@@ -124,9 +124,7 @@ LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period 
 
 
 def leave_after(main: Callable[[], int]) -> NoReturn:
-    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards.
-    Python would wait without a limit for threads that a task has left behind.
-    """
+    """Call `main` and exit as ``sys.exit`` does, but within LINGER: Python would wait for tasks' threads."""
     code = 1
 
     def force() -> None:

@@ -123,9 +123,7 @@ class StartedJobs:
         return os.fstat(self.file).st_size > self._end
 
     def stacks(self) -> dict[int, str]:
-        """Return what the jobs did when the process wrote the stacks, like a traceback, by id. A job whose
-        task had not begun, or had ended, is left out.
-        """
+        """Return by id, like tracebacks, what jobs with a running task did when the stacks were written."""
         text = os.pread(self.file, _MOST_TEXT, self._end).decode("ascii", "backslashreplace")
         threads = {int(ident, 16): _task_frames(lines) for ident, lines in _THREAD.findall(text)}
         jobs = {job: threads.get(self._threads[seat], "") for seat, job in enumerate(self._ids) if job}
@@ -173,9 +171,7 @@ class StartedJobs:
 
 
 def _task_frames(lines: str) -> str:
-    """Return what ``faulthandler`` has written for a thread as a traceback writes it, without the frames of
-    the worker. The innermost call comes first there, and last here.
-    """
+    """Return what ``faulthandler`` wrote of a thread as a traceback: innermost call last, ours left out."""
     frames = [found.groups() for line in lines.splitlines() if (found := _FRAME.fullmatch(line))]
     body = next((place for place, (file, _, _) in enumerate(frames) if file == _BODY), 0)
     return "".join(f'  File "{file}", line {line}, in {name}\n' for file, line, name in frames[:body][::-1])

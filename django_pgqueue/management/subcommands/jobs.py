@@ -274,10 +274,7 @@ _TABLE: Columns = {
 
 
 def progress_text(job: Any, width: int = 0) -> str:
-    """Return how far a job is and its step: "1,204 of 5,000 (24%) half of it, step rows".
-
-    ``width``: that of a bar before it.
-    """
+    """Return how far a job is and its step: "1,204 of 5,000 (24%) half, step rows". ``width``: of a bar."""
     progress, text = job.progress, ""
     if progress is not None:
         text = f"{number(progress.done)} done"

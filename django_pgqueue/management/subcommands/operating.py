@@ -291,9 +291,7 @@ def _tenants(options: dict[str, Any]) -> Output:
 def _printed_or_applied(
     options: dict[str, Any], statements: Iterable[str], too_much: dict[str, list[str]], done: str
 ) -> Output:
-    """Print the statements, or run them and say what is ``done``. ``too_much``: rights which a role must not
-    have, and which the statements cannot take back.
-    """
+    """Print the statements, or run them and say what is ``done``. ``too_much``: rights they must lose."""
     alias, statements = options["database"], [*statements]
     if not options["apply"]:
         return Output("\n".join(f"{each};" for each in ["BEGIN", *statements, "COMMIT"]).split("\n"))

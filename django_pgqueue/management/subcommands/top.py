@@ -210,9 +210,7 @@ class Pane(NamedTuple):
     """How it can be sorted. The first one is the usual order; 0 keeps that of the look."""
 
     def table(self, given: Sequence[Look], order: str, names: Sequence[str]) -> Table:
-        """Return the table of these looks, with texts and their styles. If they are of several shards, its
-        second column names them.
-        """
+        """Return the table of these looks: texts and styles. Of several shards, column two names them."""
         columns, right = {**self.columns}, self.right
         if len(names) > 1:
             first, *others = columns.items()
@@ -360,9 +358,7 @@ class View:
         return f"q quit  p {pause}  r now  {numbers}  s sorted by {self.sorts[self.pane or 'queues']}{shard}"
 
     def shown(self, now: Answers[Look], last: dict[str, Look]) -> tuple[list[str], list[Look], str]:
-        """Return the shards that are chosen, their looks, and who of them does not answer. If none of them
-        does, these are their last looks.
-        """
+        """Return the chosen shards, their looks (the last ones if none answers), and who does not answer."""
         names = [self.shard] if self.shard else [*self.aliases]
         failed = Answers[Look]({}, {alias: why for alias, why in now.failed.items() if alias in names})
         known = now.given if any(alias in now.given for alias in names) else last
@@ -370,10 +366,8 @@ class View:
 
 
 def shares(rows: dict[str, int], height: int) -> dict[str, int]:
-    """Return how many rows each pane may show in ``height`` lines.
-
-    Panes with few rows show them all, and the others share what is left. A pane has a head and an empty line
-    before it, and one that does not show all of its rows needs a line to say so.
+    """Return how many rows each pane may show in ``height`` lines: few rows all, and the others share the
+    rest. A pane has a head, an empty line before it, and, unless it shows all rows, a line to say so.
     """
     left = height - 2 * len(rows)
     found: dict[str, int] = {}
@@ -385,10 +379,7 @@ def shares(rows: dict[str, int], height: int) -> dict[str, int]:
 
 
 def picture(now: Answers[Look], last: dict[str, Look], view: View, console: Console) -> RenderableType:
-    """Return what fits the screen.
-
-    ``now``: the newest look, which may have failed. ``last``: the newest one of each shard that has not.
-    """
+    """Return what fits the screen. ``now``: the newest look. ``last``: each shard's newest good one."""
     from rich.columns import Columns
     from rich.console import Group
     from rich.layout import Layout

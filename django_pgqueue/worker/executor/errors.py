@@ -121,9 +121,7 @@ def _class(error: BaseException) -> str:
 
 
 def _place(error: BaseException, project: str) -> str:
-    """Return the innermost function in the code of the project; empty if there is none. ``project``, the
-    package of the task, is the project's code even if it is installed like a library.
-    """
+    """Return the innermost function in the project's code, or in ``project``, the task's package; or none."""
     place = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__") or ""

@@ -166,9 +166,7 @@ def _end(error: BaseException | None = None) -> NoReturn:
 
 
 def prepare(files: Callable[[], Iterable[int]]) -> None:
-    """Prepare this process to run tasks, which may do anything. Call this once, after ``django.setup()``.
-    ``files`` returns the file descriptors that belong to the worker when it is called.
-    """
+    """Prepare this process for tasks, once, after ``django.setup()``. ``files``: the worker's descriptors."""
     _set_options()
     # Tasks must not close the streams that the worker logs to: logging would raise, and so would print().
     # Scripts that are called as tasks may: ``argparse.FileType`` returns standard output for ``-``.

@@ -134,9 +134,7 @@ class Outcomes:
         self._given_back: dict[int, int] = {}  # how many attempts, by job
 
     def unknown_task(self, row: Claimed, error: Exception) -> Outcome:
-        """Return the outcome of a job whose task this worker does not know. Another worker may know it, so
-        the job waits up to UNKNOWN_TASK_TIMEOUT, and then fails.
-        """
+        """Return the outcome if this worker does not know the task: wait UNKNOWN_TASK_TIMEOUT, then fail."""
         settings = conf.current()
         if row.attempts == 1:  # the row knows when a worker first claimed it
             first, last = map(datetime.fromisoformat, (row.started_at, row.last_attempted_at))

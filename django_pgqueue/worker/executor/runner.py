@@ -211,10 +211,8 @@ class Runner:
                 return self.outcomes.unsuccessful(running, error)
 
     def _runs_bare(self, running: RunningJob) -> bool:
-        """Return whether a job needs neither ``surroundings`` nor hooks nor signals: only its context. Once a
-        second, this checks each thing that a project may use.
-        """
-        if running.started - self._surroundings_checked >= 1:
+        """Return whether a job needs only its context: no ``surroundings``, hooks or signals."""
+        if running.started - self._surroundings_checked >= 1:  # second, as a project may use them later
             self._surroundings_checked = running.started
             has_hooks, settings = conf.around_attempt(), conf.current()
             self._is_bare = not (

@@ -131,8 +131,7 @@ class Timeouts:
     def watch(self, timeout: Timeout) -> None:
         """Watch a job that starts now."""
         self._watched.add(timeout)
-        # Thousands of jobs come and go, mostly with the same timeout, so the thread is woken only for a job
-        # whose timeout comes before all the others.
+        # Thousands of jobs come and go, so only one whose timeout comes before all others wakes the thread.
         if timeout.look_at < self._wakes_at:
             with self._news:
                 self._wakes_at = timeout.look_at
@@ -185,9 +184,7 @@ class Timeouts:
             timeout.on_overdue()
 
     def _seconds_left(self, rows: list[Claimed]) -> dict[int, float]:
-        """Return the seconds until the deadlines of these rows, if they can be read. One connection serves
-        them all: thousands of async jobs may have started at the same time.
-        """
+        """Return the seconds to these deadlines, if readable, by one connection for thousands of jobs."""
         if not rows:
             return {}
         try:

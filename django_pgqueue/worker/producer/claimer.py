@@ -84,10 +84,8 @@ class Claimer:
         return self.claimed(session.rows(statement, asked), asked, monotonic() - began)
 
     def claimed(self, answer: Iterable[Any], asked: Mapping[str, Any], seconds: float) -> list[Claimed]:
-        """Return the claimed rows in the order in which they start. UPDATE returns them in any order.
-
-        That is the order of priority, run_after and id; the groups of a range start in turn. ``asked``: the
-        parameters of the claim.
+        """Return the claimed rows, which UPDATE returns in any order, as they start: by priority, run_after
+        and id, the groups of a range in turn. ``asked``: the parameters of the claim.
         """
         rows, self._refusals, early, is_full = split_answer(answer)
         if rows:

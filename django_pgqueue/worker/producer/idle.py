@@ -66,10 +66,8 @@ class Idle:
     def nothing_found(
         self, session: Session, now: float, next_due: float | None, *, hears: bool = False, rest: float = 0.0
     ) -> None:
-        """Handle a look that found no job.
-
-        ``next_due``: seconds until the next job is due. ``hears``: whether notifications are known to arrive.
-        ``rest``: how many seconds a search through all queues should leave until the next one.
+        """Handle a look that found no job. ``next_due``: seconds until the next is due. ``hears``: whether
+        notifications are known to arrive. ``rest``: seconds to leave between searches of all queues.
         """
         if self.called or self._announced_at is None:
             self._pause = POLL_INTERVAL

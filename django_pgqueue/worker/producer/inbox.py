@@ -127,10 +127,8 @@ class Inbox:
         return named
 
     def prove(self, now: float) -> str | None:
-        """Return the next proof, which the worker is to send to itself; None if it does not listen.
-
-        Raise ``DeafSessionError`` if the last one has not been received, although each turn of the producer
-        first reads what has arrived in the meantime.
+        """Return the next proof, which the worker is to send to itself; None if it does not listen. Raise
+        ``DeafSessionError`` if the last one is missing, though each turn first reads what has arrived.
         """
         if not self._listens:
             return None
@@ -217,9 +215,7 @@ def orders_sql(worker: int, supervisor: int) -> str:
 
 
 class Orders:
-    """The answer to ``orders_sql``. The end of a pause is a time on the clock of the database. It is read as
-    the seconds that are left, so the clock of this machine need not agree.
-    """
+    """The answer to ``orders_sql``. The ends of pauses are read as seconds left: clocks need not agree."""
 
     def __init__(self) -> None:
         self.backoffs: Backoffs = {}
@@ -278,10 +274,8 @@ class Orders:
         return dict(session.rows(_PUT_ASIDE_SQL, (jobs,))) if self.is_narrow else {}
 
     def limit(self, free: int) -> int:
-        """Return how many jobs to claim with so much room.
-
-        It is more after claims that returned only paused jobs: a million of them, which need no
-        slot, must not hold up the jobs behind them.
+        """Return how many jobs to claim with so much room: more after claims of only paused jobs. A million
+        of these, which need no slot, must not hold up the jobs behind them.
         """
         return min(max(BATCH, free), free << min(self._put_aside, 9))
 

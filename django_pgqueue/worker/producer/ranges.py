@@ -325,8 +325,7 @@ class Places:
 
     def known(self, *, rescan: bool) -> list[list[Any]]:
         """Return the arrays of a search in the gaps: queues, whether with groups, priorities, and marks."""
-        # A rescan begins at the start. But while groups have jobs, it would only find the oldest of these
-        # again, so it leaves that to a pass.
+        # While groups have jobs, a rescan from the start would only find their oldest, and a pass finds more.
         plain = {} if rescan else self._ranges
         times = {} if rescan and not self.has_groups else self._times
         rows = [

@@ -105,9 +105,7 @@ class Reporter:
         return results
 
     def report_one_by_one(self, session: Session) -> list[Result]:
-        """Find the outcome for which the server refused the batch. That job fails, and the others do not.
-        Outcomes that cannot be reported now because another session holds a lock are held back.
-        """
+        """Report one by one. A refused job fails, and what another session has locked is held back."""
         answer: list[Answer] = []
         locked: set[int] = set()
         in_a_row = 0
@@ -223,9 +221,7 @@ class _Minute:
 
 
 class Accounts:
-    """The accounts of one worker process: what ran, by minute, queue and task, for ``JobStat``. The counts
-    are added to the table every ten seconds and at the end.
-    """
+    """What one process ran, by minute, queue and task: for ``JobStat``, every ten seconds and at the end."""
 
     def __init__(self) -> None:
         self.unknown_tasks = UnknownTasks()

@@ -267,8 +267,7 @@ def reap_orphans(own: Callable[[], Container[int | None]]) -> None:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # there are no child processes
             return
-        # waitid() shows one ended process at a time. If it is one of our own, the others wait until the next
-        # turn, which handles it first.
+        # waitid() shows one ended process at a time: while it is one of our own, the others wait a turn.
         with _starting:
             if found is None or found.si_pid in own():
                 return

@@ -185,8 +185,7 @@ class WorkerFleet:
         return self._still_runs()
 
     def _still_runs(self) -> bool:
-        # A shard that has never been served has no processes. The end does not wait for its thread, which may
-        # hang in an attempt to connect.
+        # A shard never served has no processes, and its thread, which may try to connect, is not waited for.
         return any(
             shard.thread.is_alive() and (shard.is_served or not self.signals.count) for shard in self.shards
         )

@@ -68,8 +68,7 @@ class Heartbeat:
         self._reindex = ReindexRounds(options.alias)
         self._listens_in: Session | None = None  # the session that hears of changed schedules
         self._ended = EndedProcesses()
-        # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
-        # would consider our processes dead.
+        # At least once per heartbeat, or a supervisor that is back earlier takes our processes for dead.
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
         self._next_beat = 0.0
         self._may_skip = False
@@ -124,10 +123,7 @@ class Heartbeat:
         return max(0.0, min(self._next_beat, *rounds) - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
-        """Record that a process has ended. The next ``serve`` requeues its jobs.
-
-        ``to_blame``: the jobs because of which it was killed; None if it ended by itself.
-        """
+        """Record that a process ended; the next ``serve`` requeues its jobs. ``to_blame``: `EndedProcess`."""
         ended = EndedProcess(
             child.worker, child.jobs.begun(), to_blame, reason, child.started_at, monotonic()
         )
@@ -165,10 +161,7 @@ class Heartbeat:
         return {job for (job,) in self._ask(_EXTENDED_SQL, jobs) or ()}
 
     def running(self, jobs: list[int]) -> list[tuple[str, float]] | None:
-        """Return the task and the age in seconds of each of the jobs that still run, the oldest first.
-
-        None if the database does not answer.
-        """
+        """Return task and age in seconds of those jobs that still run, oldest first; None: no answer."""
         return self._ask(_RUNNING_SQL, jobs)
 
     def has_backlog(self) -> bool:
