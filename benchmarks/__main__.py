@@ -33,8 +33,7 @@ from .contestants import OURS, PEERS
 from .contestants.contract import CannotTakePartError
 from .environments import CannotInstallError
 from .plots import draw
-from .public.driver import main as public
-from .public.driver import measure_all
+from .public.driver import main as public, measure_all
 from .report import as_json, commit, machine, show
 from .scenario import Bench, Result, Scenario, Variant
 from .server import describe, server_url

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue import current_job, task
 
 from . import marks
-from .marks import mark
-from .marks import stamp as stamp_start
+from .marks import mark, stamp as stamp_start
 from .models import Note
 
 if TYPE_CHECKING:

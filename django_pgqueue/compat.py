@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import Task as DjangoTask
-    from django.tasks.base import TaskError
+    from django.tasks.base import Task as DjangoTask, TaskError
     from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 else:
@@ -45,8 +44,7 @@ else:
         ) from error
     from django_tasks import exceptions
     from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task as DjangoTask
-    from django_tasks.base import TaskError
+    from django_tasks.base import Task as DjangoTask, TaskError
     from django_tasks.exceptions import TaskResultDoesNotExist
 
     # This import also makes the backport follow override_settings(TASKS=...).

@@ -15,8 +15,7 @@ import math
 import pathlib
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import is_dataclass
 from typing import Any
 

@@ -17,10 +17,12 @@ from typing import Any
 
 from django.db import Error
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
-from prometheus_client.core import HistogramMetricFamily as Histogram
-from prometheus_client.core import Metric
+from prometheus_client.core import (
+    CounterMetricFamily as Counter,
+    GaugeMetricFamily as Gauge,
+    HistogramMetricFamily as Histogram,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from . import conf

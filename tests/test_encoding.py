@@ -15,8 +15,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from django_pgqueue.encoding import encode_arguments, encode_metadata, encode_result, whole_number
 from django_pgqueue.exceptions import InvalidJSON, PgQueueError

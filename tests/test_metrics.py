@@ -13,8 +13,7 @@ from django.utils import timezone
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_pgqueue import metrics as metrics_module
-from django_pgqueue import pause, views
+from django_pgqueue import metrics as metrics_module, pause, views
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.models.statistics import HISTOGRAM_BOUNDS

@@ -12,8 +12,7 @@ from django.test import override_settings
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from tests.app import debugged_tasks as tasks
-from tests.app import secret_tasks
+from tests.app import debugged_tasks as tasks, secret_tasks
 from tests.support.factories import JobFactory
 from tests.support.workers import fresh, run_due
 

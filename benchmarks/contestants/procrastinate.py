@@ -9,8 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from benchmarks.marks import a_wait, mark
-from benchmarks.marks import stamp as stamp_start
+from benchmarks.marks import a_wait, mark, stamp as stamp_start
 
 from .contract import Contestant, Kind, database_url
 

@@ -23,8 +23,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 from django.views.decorators.http import require_POST
 
 from .. import formatting

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import gettext as _, gettext_lazy, pgettext
 
 from .. import formatting
 from ..formatting import percent, throughput

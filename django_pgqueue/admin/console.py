@@ -27,8 +27,7 @@ from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from ..context import holding
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker

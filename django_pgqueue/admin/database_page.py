@@ -13,8 +13,7 @@ from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from ..checks.doctor import examine
 from ..formatting import age, number

@@ -16,8 +16,7 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy, ngettext_lazy, pgettext_lazy
 
 from .. import conf
 from ..formatting import date_time, local, number

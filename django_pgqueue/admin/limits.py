@@ -14,8 +14,7 @@ from django.contrib.admin.models import DELETION
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _, ngettext, pgettext_lazy
 
 from .. import formatting
 from ..jobs.limits import UNCHANGED, clear_limit, pause, paused_target, resume, write_limit

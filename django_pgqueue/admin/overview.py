@@ -22,8 +22,7 @@ from django.contrib.admin.models import ADDITION, DELETION
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext as _, pgettext
 
 from ..formatting import age, number, throughput
 from ..jobs.limits import pause, paused_target, resume

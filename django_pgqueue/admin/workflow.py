@@ -25,8 +25,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.text import Truncator
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import gettext as _, ngettext, pgettext
 
 from .. import formatting
 from ..models import Job, JobBatch

@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, register
-from django.core.checks import Warning as CheckWarning
+from django.core.checks import CheckMessage, Error, Warning as CheckWarning, register
 from django.core.checks.registry import registry
 from django.core.exceptions import ImproperlyConfigured
 

@@ -22,8 +22,7 @@ import psycopg
 from django.core.checks import WARNING
 from django.db import Error, connections
 from django.template.defaultfilters import filesizeformat
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from psycopg.errors import InsufficientPrivilege
 
 from .. import conf

@@ -15,8 +15,7 @@ from cronsim import CronSim, CronSimError
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext_lazy, pgettext, pgettext_lazy
+from django.utils.translation import gettext as _, ngettext_lazy, pgettext, pgettext_lazy
 
 from ..exceptions import moment
 from ..models import Schedule, ScheduleRun

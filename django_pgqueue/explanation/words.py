@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from ..formatting import date_time, number, period, rate
 from ..monitoring.depth import capped

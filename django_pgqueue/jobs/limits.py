@@ -15,8 +15,7 @@ from django.db.utils import DataError
 
 from .. import conf
 from ..compat import InvalidTask, for_async, is_task
-from ..exceptions import ShardsFailed, moment
-from ..exceptions import duration as seconds
+from ..exceptions import ShardsFailed, duration as seconds, moment
 from ..models import Limit, Pause, Worker
 from ..postgres import fetch_value, sql_of
 from ..postgres.aliases import write_alias

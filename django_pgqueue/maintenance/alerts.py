@@ -21,8 +21,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, connections, transaction
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from .. import conf
 from ..alerts import Alert, alert_sent

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from ..exceptions import ParentGone
 from .fields import InternalMeta, ViewMeta

@@ -18,8 +18,7 @@ from django.db import connections
 from django.db.models import QuerySet
 
 from ..compat import InvalidTask, TaskResult, for_async
-from ..exceptions import WrongBackend
-from ..exceptions import duration as seconds
+from ..exceptions import WrongBackend, duration as seconds
 from ..postgres import fetch_value
 from ..postgres.aliases import write_alias
 from ..tasks import options as validation

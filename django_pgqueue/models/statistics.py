@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from .fields import ArrayColumn, InternalMeta, ViewMeta
 

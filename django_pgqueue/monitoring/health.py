@@ -17,8 +17,7 @@ from shlex import quote
 from typing import Any
 
 from django.db import Error
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from .. import conf
 from ..conf import Thresholds

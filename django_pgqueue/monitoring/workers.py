@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from django.db import models
 from django.db.models import F, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy, pgettext, pgettext_lazy
 
 from .. import conf
 from ..models import LiveJob, Worker

@@ -19,8 +19,7 @@ from django.utils import timezone
 
 from .. import conf
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
-from . import keys, links, options
-from . import payload as payloads
+from . import keys, links, options, payload as payloads
 from .keys import Concurrency, Key, RateLimit
 from .links import BatchLike, Links
 from .misuse import Habits, check_names

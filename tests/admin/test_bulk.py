@@ -14,8 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
-from django_pgqueue.admin.bulk import actions, confirm
-from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import actions, confirm, task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job, Worker

@@ -16,8 +16,7 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, pause
 from django_pgqueue.admin import overview
-from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import confirm, task as bulk
 from django_pgqueue.admin.jobs import fields
 from django_pgqueue.explanation import Reason
 from django_pgqueue.models import Job, JobStat, Pause, Schedule

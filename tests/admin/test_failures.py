@@ -15,8 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import JobAdmin, failures
-from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import confirm, task as bulk
 from django_pgqueue.admin.failures import application_part, failure_block
 from django_pgqueue.models import FailureGroup, Job
 from tests.support.factories import JobFactory, WorkerFactory

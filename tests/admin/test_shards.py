@@ -17,8 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import Batch, enqueue, pause, set_limit
-from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin import overview as overview_page
+from django_pgqueue.admin import JobAdmin, overview as overview_page
 from django_pgqueue.admin.batches import BatchAdmin
 from django_pgqueue.admin.bulk import actions
 from django_pgqueue.admin.limits import LimitAdmin

@@ -17,8 +17,7 @@ from django.template.response import TemplateResponse
 from django.test import Client, RequestFactory
 
 from django_pgqueue import pause
-from django_pgqueue.admin import base, failures, overview, tasks, workers
-from django_pgqueue.admin import queues as queue_page
+from django_pgqueue.admin import base, failures, overview, queues as queue_page, tasks, workers
 from django_pgqueue.admin.base import limited
 from django_pgqueue.admin.job_page import page as job_page
 from django_pgqueue.admin.jobs import fields

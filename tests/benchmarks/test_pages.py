@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks import pages
 from benchmarks.contestants import PEERS, load
-from benchmarks.scenarios import FIGURES, NAMES
-from benchmarks.scenarios import load as load_scenario
+from benchmarks.scenarios import FIGURES, NAMES, load as load_scenario
 
 PUBLIC: dict[str, Any] = {"contestants": {"ours": {"parts": {}}}}
 

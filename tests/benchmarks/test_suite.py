@@ -19,9 +19,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from benchmarks import __main__ as suite
-from benchmarks import beside, environments, scenarios
-from benchmarks import contender as contender_module
+from benchmarks import __main__ as suite, beside, contender as contender_module, environments, scenarios
 from benchmarks.contestants import OURS, PEERS, load
 from benchmarks.contestants.contract import CannotTakePartError, Contestant, Kind
 from benchmarks.marks import Marks

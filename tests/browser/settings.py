@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from tests.settings import *  # noqa: F403
-from tests.settings import INSTALLED_APPS as THEIRS
-from tests.settings import MIDDLEWARE as USUAL
+from tests.settings import INSTALLED_APPS as THEIRS, MIDDLEWARE as USUAL
 
 INSTALLED_APPS = [*THEIRS, "django.contrib.staticfiles"]
 MIDDLEWARE = [

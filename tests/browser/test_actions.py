@@ -31,8 +31,7 @@ from tests.support.figures import fold, note
 from tests.support.waiting import until
 from tests.support.workers import working
 
-from .addresses import address, change
-from .addresses import page as address_of
+from .addresses import address, change, page as address_of
 from .hands import REASON, SURE, Pressed, buttons, delete, name_of, offered, press, said, tick
 
 if TYPE_CHECKING:

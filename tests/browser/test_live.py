@@ -16,8 +16,7 @@ from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.monitoring import queues
 from tests.support.factories import JobFactory
 
-from .addresses import address, change
-from .addresses import page as address_of
+from .addresses import address, change, page as address_of
 from .conftest import ROWS
 from .test_keyboard import focused
 

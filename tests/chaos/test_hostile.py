@@ -12,8 +12,7 @@ import pytest
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
-from tests.app import deadly_tasks as tasks
-from tests.app import worker_tasks
+from tests.app import deadly_tasks as tasks, worker_tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.chaos.scenarios.poison import peak_mebibytes

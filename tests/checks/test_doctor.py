@@ -27,8 +27,7 @@ from tests.app.tasks import noop
 from tests.support import schedules
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
-from tests.support.jobs import sql
-from tests.support.jobs import value as value_of
+from tests.support.jobs import sql, value as value_of
 from tests.support.sessions import Connect, open_raw, start
 
 OF_THE_SERVER = {"autovacuum", "track_counts", "fsync", "full_page_writes"}

@@ -26,8 +26,7 @@ from django.utils.module_loading import import_string
 
 import django_pgqueue
 from django_pgqueue import Concurrency, RateLimit, compat, task
-from django_pgqueue.checks import backends
-from django_pgqueue.checks import tasks as checks
+from django_pgqueue.checks import backends, tasks as checks
 from django_pgqueue.checks.payloads import check_references
 from django_pgqueue.models import Job, JobBatch, Queue, Worker
 from django_pgqueue.tasks.task import Task, declared_tasks

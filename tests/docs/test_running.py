@@ -32,8 +32,7 @@ from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.testing import call_task, reported_progress
 from tests.support.factories import JobFactory
 from tests.support.jobs import sql
-from tests.support.waiting import DEADLINE
-from tests.support.waiting import run as run_async
+from tests.support.waiting import DEADLINE, run as run_async
 from tests.support.workers import working as worker
 
 from .shop import (

@@ -19,8 +19,7 @@ from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
 from django_pgqueue.tasks.keys import group_key, limit_key
-from tests.app import limit_tasks
-from tests.app import limit_tasks as tasks
+from tests.app import limit_tasks, limit_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.jobs import sql
 

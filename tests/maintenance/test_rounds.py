@@ -14,8 +14,7 @@ import pytest
 
 from django_pgqueue import reset_limit
 from django_pgqueue.checks.doctor import examine
-from django_pgqueue.maintenance import reindex
-from django_pgqueue.maintenance import rounds as rounds_module
+from django_pgqueue.maintenance import reindex, rounds as rounds_module
 from django_pgqueue.maintenance.limits import DeclaredLimits
 from django_pgqueue.maintenance.reindex import ReindexRounds, bloated_indexes, rebuild
 from django_pgqueue.maintenance.rounds import Rounds, sweep

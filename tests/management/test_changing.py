@@ -22,8 +22,7 @@ from django.utils import timezone
 
 from django_pgqueue.jobs import chunks
 from django_pgqueue.management import _parser
-from django_pgqueue.management.subcommands import changing
-from django_pgqueue.management.subcommands import jobs as jobs_module
+from django_pgqueue.management.subcommands import changing, jobs as jobs_module
 from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Worker
 from django_pgqueue.models.changes import retry
 from tests.app import unique_tasks

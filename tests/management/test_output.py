@@ -23,8 +23,7 @@ from django_pgqueue import RateLimit, pause, set_limit
 from django_pgqueue.checks.doctor import Examination
 from django_pgqueue.jobs.steps import HAS_STEPS
 from django_pgqueue.management import _parser
-from django_pgqueue.management.subcommands import jobs as jobs_module
-from django_pgqueue.management.subcommands import operating
+from django_pgqueue.management.subcommands import jobs as jobs_module, operating
 from django_pgqueue.models import FailureGroup, Job, JobProgress, Limit, Pause, Queue, Schedule, Step, Worker
 from django_pgqueue.monitoring import database as database_parts
 from django_pgqueue.monitoring.failures import mute

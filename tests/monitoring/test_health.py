@@ -14,13 +14,11 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause
-from django_pgqueue.monitoring import depth as depth_module
-from django_pgqueue.monitoring import health as module
+from django_pgqueue.monitoring import depth as depth_module, health as module
 from django_pgqueue.monitoring.depth import Depth
 from django_pgqueue.monitoring.health import HealthProblem, full_health, health, read
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
-from django_pgqueue.postgres.session import SUPERVISOR
-from django_pgqueue.postgres.session import connect as open_session
+from django_pgqueue.postgres.session import SUPERVISOR, connect as open_session
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
 from tests.support import schedules

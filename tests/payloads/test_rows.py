@@ -22,8 +22,7 @@ from tests.app.tasks import noop
 from tests.receipts.models import Charge, Order, Receipt, Reminder, SignedCharge, Visit
 from tests.receipts.tasks import charge, remind, send, visit
 from tests.support.databases import alias
-from tests.support.jobs import fetch as execute
-from tests.support.jobs import finish, value
+from tests.support.jobs import fetch as execute, finish, value
 from tests.support.sessions import Connect
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,7 @@ from django_pgqueue.jobs.claim import claim_sql
 from django_pgqueue.jobs.finish import Kind, Outcome, finish_statement
 from django_pgqueue.maintenance.rounds import Rounds
 from django_pgqueue.postgres import session as session_module
-from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
 from django_pgqueue.worker.producer.inbox import _RUNNING_SQL
 from tests.app import worker_tasks as tasks

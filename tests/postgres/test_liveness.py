@@ -11,8 +11,7 @@ import pytest
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from django_pgqueue.postgres import liveness
-from django_pgqueue.postgres import session as session_module
+from django_pgqueue.postgres import liveness, session as session_module
 from django_pgqueue.postgres.liveness import SilentServerError
 from django_pgqueue.postgres.session import (
     STATEMENT_TIMEOUT,

@@ -11,8 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from django_pgqueue.models import Queue
-from django_pgqueue.postgres import ask as asking
-from django_pgqueue.postgres import fetch_value
+from django_pgqueue.postgres import ask as asking, fetch_value
 from django_pgqueue.postgres.ask import ask_all
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit, within
 from tests.support.databases import sharded

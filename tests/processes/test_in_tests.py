@@ -21,8 +21,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres import aliases
 from django_pgqueue.worker.supervisor import supervisor
-from tests.app import process_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import process_tasks, worker_tasks as tasks
 from tests.support.commands import with_database
 from tests.support.databases import roles
 from tests.support.factories import JobFactory

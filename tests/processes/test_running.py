@@ -22,8 +22,7 @@ from django.utils import timezone
 from django_pgqueue import cancel, drain_worker, enqueue, pause, resume
 from django_pgqueue.models import Job, JobStack, Worker
 from django_pgqueue.monitoring.workers import scale_hint
-from tests.app import process_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import process_tasks, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, begun, children_of, gone, left_behind, over, with_database
 from tests.support.factories import JobFactory

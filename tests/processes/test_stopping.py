@@ -15,9 +15,7 @@ from django.core.management import call_command
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, Worker
-from tests.app import process_tasks
-from tests.app import timing_tasks as timing
-from tests.app import worker_tasks as tasks
+from tests.app import process_tasks, timing_tasks as timing, worker_tasks as tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, begun, gone, is_alive, left_behind, over

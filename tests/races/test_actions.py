@@ -15,13 +15,11 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, retry
-from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import confirm, task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.management.subcommands.changing import change_each
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.models.changes import retry as retry_rows
-from django_pgqueue.models.changes import run_now
+from django_pgqueue.models.changes import retry as retry_rows, run_now
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask, post, url
 from tests.management.test_subcommands import run

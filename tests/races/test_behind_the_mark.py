@@ -9,8 +9,7 @@ from time import monotonic
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.support.jobs import add, finish

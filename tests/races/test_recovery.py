@@ -7,8 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration, requeue_strangers
 from tests.support.jobs import add, cancel, claim, finish, live, running, statuses, value

@@ -20,8 +20,7 @@ from tests.app.limit_tasks import ship
 from tests.support.databases import roles
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.history import fresh_ring
-from tests.support.jobs import over as add_over
-from tests.support.jobs import rotate, value
+from tests.support.jobs import over as add_over, rotate, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 from tests.support.workers import fresh, until, working
 

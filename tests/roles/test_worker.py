@@ -18,16 +18,14 @@ from django_pgqueue import enqueue
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import connect as open_session
-from tests.app import step_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import step_tasks, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.receipts.models import Order, Receipt, Reminder
 from tests.support import databases as databases_module
 from tests.support.commands import Start, forks, over, start, with_database  # noqa: F401 - the fixtures
 from tests.support.factories import WorkerFactory
 from tests.support.history import fresh_ring
-from tests.support.jobs import over as add_over
-from tests.support.jobs import rotate, value
+from tests.support.jobs import over as add_over, rotate, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due
 

@@ -16,8 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 from django.test import override_settings
 
-from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue import operations as operations_module
+from django_pgqueue import enqueue, enqueue_many, operations as operations_module
 from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.management import _conditions
 from django_pgqueue.models import Job

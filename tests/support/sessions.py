@@ -18,8 +18,7 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.postgres.session import Session, connect as connect_session
 
 from .waiting import DEADLINE, until
 

@@ -25,10 +25,8 @@ from celery.schedules import crontab
 from django.core.management import load_command_class
 from django.template import Context, Engine
 from django.utils.module_loading import import_string
-from procrastinate.jobs import Job as ProcrastinateJob
-from procrastinate.jobs import JobDeferrer
-from procrastinate.tasks import ConfigureTaskOptions
-from procrastinate.tasks import Task as ProcrastinateTask
+from procrastinate.jobs import Job as ProcrastinateJob, JobDeferrer
+from procrastinate.tasks import ConfigureTaskOptions, Task as ProcrastinateTask
 
 import django_pgqueue.testing
 from django_pgqueue import (

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from django_pgqueue import task
 from django_pgqueue.tasks import signatures

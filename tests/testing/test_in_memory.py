@@ -32,8 +32,7 @@ from django_pgqueue.testing import (
     dummy_jobs,
     fake_job,
 )
-from tests.app import inline_tasks as tasks
-from tests.app import step_tasks
+from tests.app import inline_tasks as tasks, step_tasks
 from tests.app.worker_tasks import add
 
 

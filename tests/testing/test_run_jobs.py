@@ -26,8 +26,7 @@ from django_pgqueue import (
 from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Step, Worker
 from django_pgqueue.testing import arun_jobs, databases, run_jobs, run_maintenance, running, travel
 from django_pgqueue.testing.factories import JobFactory, WorkerFactory
-from tests.app import inline_tasks as tasks
-from tests.app import step_tasks, unique_tasks
+from tests.app import inline_tasks as tasks, step_tasks, unique_tasks
 from tests.app.models import Entry
 from tests.support.jobs import fetch, sql
 from tests.support.workers import fresh

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.tasks import TaskContext
-from django.tasks import task as django_task
+from django.tasks import TaskContext, task as django_task
 
 import django_pgqueue
 from django_pgqueue import (

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, assert_type
 
-from django.tasks import TaskContext, TaskResult
-from django.tasks import task as django_task
+from django.tasks import TaskContext, TaskResult, task as django_task
 
 from django_pgqueue import (
     Batch,

@@ -18,8 +18,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import Worker
-from django_pgqueue.postgres.session import Session
-from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Outage, Registration

@@ -7,8 +7,7 @@ from typing import Any
 from django.tasks import task
 
 from benchmarks import marks
-from benchmarks.marks import mark
-from benchmarks.marks import stamp as stamp_start
+from benchmarks.marks import mark, stamp as stamp_start
 from benchmarks.models import Note
 
 __all__ = ["KINDS", "insert", "noop", "stamp", "wait"]

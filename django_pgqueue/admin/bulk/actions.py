@@ -19,8 +19,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db.models import Case, Q, QuerySet, When
 from django.db.models.functions import Now
 from django.http import HttpRequest
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from ...models import Job, changes
 from ...models.job import Status

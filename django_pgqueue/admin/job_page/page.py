@@ -25,8 +25,7 @@ from django.template.loader import get_template
 from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator, capfirst
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import gettext as _, ngettext, pgettext
 
 from ... import formatting
 from ...compat import DjangoTask

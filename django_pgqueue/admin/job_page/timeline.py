@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import gettext as _, gettext_lazy, pgettext
 
 from ... import formatting
 from ...explanation.words import A_LIFETIME

@@ -15,8 +15,7 @@ from django.contrib import messages
 from django.core.validators import RegexValidator
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from ...compat import InvalidTask
 from ...exceptions import PgQueueError

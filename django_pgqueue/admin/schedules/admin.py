@@ -17,8 +17,7 @@ from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import escape
 from django.utils.text import Truncator
-from django.utils.translation import gettext, ngettext, pgettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext, pgettext_lazy
 
 from ... import formatting
 from ...exceptions import InvalidKey, JobExists

@@ -11,8 +11,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator, capfirst
-from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext as _, pgettext
 
 from ...explanation import schedules as words
 from ...formatting import how_soon, local

@@ -17,8 +17,7 @@ from django.core.management.base import CommandError
 from ... import conf
 from ...formatting import age, date_time, local, number, period, plain, throughput
 from ...models import Limit, Queue
-from ...monitoring import health as monitoring
-from ...monitoring import spans
+from ...monitoring import health as monitoring, spans
 from ...monitoring.depth import STATES, Depth, capped, depths, with_more
 from ...monitoring.failures import GroupFigures, group, groups, parts
 from ...monitoring.limits import limit_figures, numbers_text, origin, rate_text
@@ -29,8 +28,7 @@ from ...postgres.timeout import time_limit, within
 from .._arguments import at_least, seconds, span
 from .._conditions import warn_of_unknown_queues, whole_fingerprint
 from .._output import Block, Columns, Nothing, Output, Table, plain_lines
-from .._parser import argument, subcommand
-from .._parser import found as subcommands
+from .._parser import argument, found as subcommands, subcommand
 
 STATS_TIMEOUT = 10.0  # seconds that one statement of ``stats`` may take
 

@@ -32,8 +32,7 @@ from ...models import Job
 from ...models.job import Status
 from ...monitoring.depth import Depth, capped
 from ...monitoring.failures import GroupFigures, groups
-from ...monitoring.health import Health, QueueState, judge
-from ...monitoring.health import read as read_state
+from ...monitoring.health import Health, QueueState, judge, read as read_state
 from ...monitoring.spans import HOUR, rates
 from ...monitoring.workers import Vital, queues_text
 from ...postgres.ask import Answers, ask_all, reason

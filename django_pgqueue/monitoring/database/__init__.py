@@ -15,8 +15,7 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from django.db.models import TextChoices
 from django.template.defaultfilters import filesizeformat
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from psycopg.errors import InsufficientPrivilege
 
 from ... import conf

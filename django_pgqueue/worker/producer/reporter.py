@@ -27,8 +27,7 @@ from ...postgres import sql_of
 from ...postgres.arrays import number_array, text_array
 from ...postgres.session import Session
 from ...redaction import redact_text
-from ...telemetry.log import is_logged, log_ending
-from ...telemetry.log import logger as job_logger
+from ...telemetry.log import is_logged, log_ending, logger as job_logger
 from ..executor.outcomes import Result
 
 logger = get_logger(__name__)

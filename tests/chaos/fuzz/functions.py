@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 from tests.support.foreign import register, sql_claim
 from tests.support.jobs import add, value

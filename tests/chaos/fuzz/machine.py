@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
-from hypothesis import HealthCheck, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, seed, settings, strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.support.jobs import cancel, edit, retry, rotate, value

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.settings import DATABASES as DATABASES
-from tests.settings import DEFAULT_AUTO_FIELD as DEFAULT_AUTO_FIELD
-from tests.settings import PASSWORD_HASHERS as PASSWORD_HASHERS
-from tests.settings import SECRET_KEY as SECRET_KEY
-from tests.settings import TEMPLATES as TEMPLATES
+from tests.settings import (
+    DATABASES as DATABASES,
+    DEFAULT_AUTO_FIELD as DEFAULT_AUTO_FIELD,
+    PASSWORD_HASHERS as PASSWORD_HASHERS,
+    SECRET_KEY as SECRET_KEY,
+    TEMPLATES as TEMPLATES,
+)
 
 INSTALLED_APPS = [
     "tests.wagtail.site.home",

@@ -15,8 +15,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
 from django_pgqueue.worker.executor import connections, event_loop, timeouts
 from django_pgqueue.worker.executor.event_loop import JobThread, SyncThreads
-from tests.app import async_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import async_tasks, worker_tasks as tasks
 from tests.app.async_tasks import MEETING
 from tests.app.models import Entry
 from tests.support.workers import DEADLINE, RunningWorker, done, fresh, run_due, until, working

@@ -22,13 +22,10 @@ from django.db.backends.signals import connection_created
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import connect
-from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import fork
+from django_pgqueue.worker.executor import connections as connections_module, fork
 from django_pgqueue.worker.executor.connections import touches_session
 from django_pgqueue.worker.producer import demand
-from tests.app import async_tasks
-from tests.app import hostile_tasks as hostile
-from tests.app import worker_tasks as tasks
+from tests.app import async_tasks, hostile_tasks as hostile, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.databases import alias, database_settings
 from tests.support.jobs import fetch, sql

@@ -25,8 +25,7 @@ from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
 from django_pgqueue.telemetry import tracing
 from django_pgqueue.telemetry.tracing import CARRIER
-from tests.app import context_tasks as tasks
-from tests.app import secret_tasks, worker_tasks
+from tests.app import context_tasks as tasks, secret_tasks, worker_tasks
 from tests.support.jobs import sql
 from tests.support.workers import fresh, ran, run_due, run_here
 

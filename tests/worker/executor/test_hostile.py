@@ -11,8 +11,7 @@ import pytest
 
 from django_pgqueue import BoundTask, enqueue, enqueue_many
 from django_pgqueue.models import Job
-from tests.app import hostile_tasks as hostile
-from tests.app import worker_tasks as tasks
+from tests.app import hostile_tasks as hostile, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import run_due, until, working
 

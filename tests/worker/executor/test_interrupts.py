@@ -18,9 +18,7 @@ from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import timeouts
 from django_pgqueue.worker.executor.timeouts import Timeout, Timeouts
-from tests.app import async_tasks
-from tests.app import timing_tasks as timing
-from tests.app import worker_tasks as tasks
+from tests.app import async_tasks, timing_tasks as timing, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.jobs import sql
 from tests.support.workers import done, fresh, over, run_due, until, working

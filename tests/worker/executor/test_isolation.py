@@ -19,8 +19,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.progress import Progress
 from django_pgqueue.worker import isolation, spawn
-from tests.app import context_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import context_tasks, worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import django_environment
 from tests.support.jobs import sql

@@ -10,11 +10,9 @@ import pytest
 
 from django_pgqueue import current_job, enqueue, retry
 from django_pgqueue.models import Job, JobProgress
-from django_pgqueue.postgres.session import LOST_CONNECTION
-from django_pgqueue.postgres.session import connect as worker_session
+from django_pgqueue.postgres.session import LOST_CONNECTION, connect as worker_session
 from django_pgqueue.tasks.progress import Progress
-from django_pgqueue.worker.executor.progress import ProgressWriter
-from django_pgqueue.worker.executor.progress import ReportedProgress as Telling
+from django_pgqueue.worker.executor.progress import ProgressWriter, ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
 from tests.app import step_tasks as tasks
 from tests.support.factories import JobFactory, claimed

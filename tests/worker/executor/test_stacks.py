@@ -17,8 +17,7 @@ from django.urls import reverse
 from django_pgqueue import Job, enqueue
 from django_pgqueue.models import JobStack
 from django_pgqueue.postgres import session as sessions
-from django_pgqueue.worker.producer import connection as producer_connection
-from django_pgqueue.worker.producer import inbox
+from django_pgqueue.worker.producer import connection as producer_connection, inbox
 from tests.app import process_tasks
 from tests.app.worker_tasks import DEADLINE, gate, held
 from tests.support.jobs import sql

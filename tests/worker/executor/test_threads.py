@@ -19,8 +19,7 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import find_task
 from django_pgqueue.worker import isolation
-from django_pgqueue.worker.executor import runner as runner_module
-from django_pgqueue.worker.executor import threads as threads_module
+from django_pgqueue.worker.executor import runner as runner_module, threads as threads_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.progress import ProgressWriter

@@ -16,8 +16,7 @@ from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer.claimer import fill_policies
-from tests.app import timing_tasks
-from tests.app import worker_tasks as tasks
+from tests.app import timing_tasks, worker_tasks as tasks
 from tests.support.jobs import add, claim, sql
 from tests.support.sessions import Connect, who_waits_for
 from tests.support.waiting import DEADLINE, until

@@ -17,9 +17,11 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker import sessions
 from django_pgqueue.worker.executor import outcomes
-from django_pgqueue.worker.producer import connection as producer_connection
-from django_pgqueue.worker.producer import producer as producer_module
-from django_pgqueue.worker.producer import reporter
+from django_pgqueue.worker.producer import (
+    connection as producer_connection,
+    producer as producer_module,
+    reporter,
+)
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import sql, value

@@ -16,8 +16,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import sessions
-from django_pgqueue.worker.producer import idle as idle_module
-from django_pgqueue.worker.producer import producer as producer_module
+from django_pgqueue.worker.producer import idle as idle_module, producer as producer_module
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import LOOKS, Idle
 from django_pgqueue.worker.producer.inbox import PROOF

@@ -23,8 +23,7 @@ from django_pgqueue.worker.executor.errors import error_entry
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer import reporter
 from django_pgqueue.worker.producer.reporter import Reporter, UnknownTasks, log_job
-from tests.app import deadly_tasks as deadly
-from tests.app import worker_tasks as tasks
+from tests.app import deadly_tasks as deadly, worker_tasks as tasks
 from tests.support.factories import claimed
 from tests.support.jobs import sql
 from tests.support.workers import fresh, run_due, until, working

@@ -10,8 +10,7 @@ import pytest
 from django_pgqueue import RateLimit, enqueue, enqueue_many, set_limit
 from django_pgqueue.models import Job, Limit
 from django_pgqueue.tasks.task import Task
-from tests.app import limit_tasks as limited
-from tests.app import worker_tasks as tasks
+from tests.app import limit_tasks as limited, worker_tasks as tasks
 from tests.support.workers import done, fresh, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
