@@ -44,6 +44,12 @@ def nothing() -> None:
     """Do nothing, without a mark."""
 
 
+@task
+def insert_only() -> None:
+    """Insert one row, without a mark."""
+    Note(text="a note").save()
+
+
 @task(atomic=True)
 def insert_on_shard() -> None:
     """Insert one row on the shard of the job, in the transaction that ends it."""
