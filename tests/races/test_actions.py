@@ -118,8 +118,11 @@ def test_a_job_that_is_claimed_meanwhile_is_left_alone(
 ) -> None:
     """Only those that wait are to be cancelled. So one that runs by now is not asked to stop."""
     first, *rest = jobs = add(other, count, queue_name="later")
+    # A worker that lives, however slow the test is: without one, its job is lost, and waits again.
+    worker = WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
     one.execute(
-        "UPDATE pgqueue_job_live SET status = 'running', worker = 1, lease = 1 WHERE id = %s", (first,)
+        "UPDATE pgqueue_job_live SET status = 'running', worker = %s, lease = 1 WHERE id = %s",
+        (worker.pk, first),
     )
     thread = commit_once_blocked(one)
     assert words in cancels(client, jobs)
