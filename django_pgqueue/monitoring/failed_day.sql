@@ -1,6 +1,6 @@
 -- Count the jobs of each queue that failed in the last hour, in the hour before, and in the last day, and were not
--- retried, together up to %(most)s. The queues come from kept_queues.sql, with which the statement begins. A queue takes
--- one range scan of the kept leaf's index.
+-- retried, together up to %(most)s. The queues come from kept_queues.sql, with which the statement begins. A queue
+-- takes one range scan of the kept leaf's index.
 SELECT kept.queue_name, count.hour, count.before, count.day
 FROM kept CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE newest.finished_at >= statement_timestamp() - interval '1 hour') AS hour,
