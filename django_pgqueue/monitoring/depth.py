@@ -92,7 +92,10 @@ class Depth:
 def depths(
     alias: str, names: Iterable[str] = (), most: int = MOST, pauses: Iterable[Pause] | None = None
 ) -> dict[str, Depth]:
-    """Return these, live and paused queues, jobs counted to ``most``. ``pauses``: in force, if known."""
+    """Return these queues, those with live jobs, and paused ones, jobs counted up to ``most``.
+
+    ``pauses``: those in force, if the caller has read them.
+    """
     found = {name: Depth(name) for name in names}
     found.update((row[0], Depth(*row)) for row in fetch_rows(alias, _DEPTH_SQL, [most]))
     if pauses is None:
@@ -154,7 +157,9 @@ _WAITS = 60.0  # seconds; while the oldest ready job waits less, a queue keeps u
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The newest count of a queue's jobs, and what came of it in ten minutes. Of all queues: no name."""
+    """The newest count of a queue's jobs, and what became of it within ten minutes. Its name is empty for
+    all queues together.
+    """
 
     queue_name: str
     ready: int

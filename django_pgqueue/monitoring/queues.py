@@ -184,7 +184,10 @@ def skipping_schedules(alias: str) -> list[Skipping]:
 
 
 def slow_jobs(alias: str) -> list[SlowJob]:
-    """Return each task's slowest running job, `MOST_SLOW`, slowest first. Raises ``TimeLimitReached``."""
+    """Return the slowest running job of each task that has one, the slowest first, at most `MOST_SLOW`.
+
+    Raises ``TimeLimitReached``.
+    """
     found = []
     rows = span_rows(alias, _SLOW, WEEK, least=LEAST_SECONDS, most=MOST)
     for task_path, job_id, seconds, histogram in rows:

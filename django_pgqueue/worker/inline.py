@@ -76,7 +76,10 @@ class InlineWorker:
         self._last_groups: dict[tuple[str, int], str] = {}
 
     def run_next(self) -> Result | None:
-        """Run the next due job; return its outcome, as reported, also an exception; None if no job is due."""
+        """Run the next due job, report how it ended, and return that. Return None if no job is due.
+
+        An exception of the task is in the result, and is not raised.
+        """
         self._accounts.unknown_tasks.log(monotonic())
         self._declared_limits.write(self.session, self.runner.known_tasks + 1)
         while (row := self._claim_next()) is not None:

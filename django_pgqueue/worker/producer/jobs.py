@@ -50,7 +50,9 @@ class Jobs:
             self._jobs[row.id] = row, now
 
     def remove(self, row: Claimed) -> float | None:
-        """Remove a reported job; return when it was claimed. None: its lease is lost, maybe claimed again."""
+        """Remove a job that was reported, and return when it was claimed. Return None if it is not held under
+        this lease: a job that lost its lease may have been claimed again in the meantime.
+        """
         if (lost := self.lost.get(row.id)) is not None and lost.lease == row.lease:
             del self.lost[row.id]
         held, since = self._jobs.get(row.id, (None, None))

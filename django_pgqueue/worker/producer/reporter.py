@@ -104,7 +104,9 @@ class Reporter:
         return results
 
     def report_one_by_one(self, session: Session) -> list[Result]:
-        """Report one by one. A refused job fails, and what another session has locked is held back."""
+        """Find the outcome for which the server refused the batch. That job fails, and the others do not.
+        Outcomes that cannot be reported now because another session holds a lock are held back.
+        """
         answer: list[Answer] = []
         locked: set[int] = set()
         in_a_row = 0
