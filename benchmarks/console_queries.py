@@ -119,13 +119,17 @@ def fill_statistics(tasks: int) -> None:
         f" FROM generate_series(0, 2879) AS n, generate_series(1, {tasks}) AS task"
     )
     queue = "'queue' || task, ''"
-    of_task, of_queue = (names, tasks), (queue, 10)
+    of_task, of_queue, of_all = (names, tasks), (queue, 10), ("'', ''", 1)
     for span, step, count, which, many in (
+        ("minute", "1 minute", 2880, *of_all),
         ("minute", "1 minute", 2880, *of_queue),
+        ("quarter", "15 minutes", 192, *of_all),
         ("quarter", "15 minutes", 192, *of_queue),
         ("quarter", "15 minutes", 192, *of_task),
+        ("hour", "1 hour", 2160, *of_all),
         ("hour", "1 hour", 2160, *of_queue),
         ("hour", "1 hour", 2160, *of_task),
+        ("day", "1 day", 90, *of_all),
         ("day", "1 day", 90, *of_queue),
         ("day", "1 day", 90, *of_task),
     ):

@@ -331,7 +331,8 @@ def ask_shards(
             found = [ShardFigures(state, judge(state), *(in_time(partial(part, alias)) for part in parts))]
         if shows_charts:
             span = charts.chosen_span(request, alias)  # by the clock of its server
-            drawn = in_time(lambda: (span.name, series(alias, span), depth_series(alias, span)))
+            known = found[0].state.hour if found and span is HOUR else ()
+            drawn = in_time(lambda: (span.name, known or series(alias, span), depth_series(alias, span)))
         return found, drawn
 
     answers = over_shards(admin, ask)

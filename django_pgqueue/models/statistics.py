@@ -2,9 +2,9 @@
 
 ``JobStat`` is what ran in each minute: workers count in memory and add their figures every few seconds.
 Maintenance adds minutes that have passed to ``StatRollup``: to their quarter of an hour, their hour, their
-day, and the total, for the task and for all tasks of the queue. A row of ``JobStat`` that is not
-``rolled_up`` is not in any of them, so each attempt is counted once, in one or in the other. If a worker adds
-to a minute later, as it does after a job that has run for long, this makes another row.
+day, and the total, for the task, for all tasks of the queue, and for all queues. A row of ``JobStat`` that
+is not ``rolled_up`` is not in any of them, so each attempt is counted once, in one or in the other. If a
+worker adds to a minute later, as it does after a job that has run for long, this makes another row.
 
 ``FailureGroup`` is failures with the same fingerprint, so with the same error at the same place in the code.
 A report of failed attempts adds a ``FailureNote``. Every few seconds, maintenance adds the notes to the
@@ -73,8 +73,9 @@ class StatSpan(models.TextChoices):
 
 
 class StatRollup(Counts):
-    """The sums of the minutes of one task in one queue, or of all tasks if the path is empty. Sums of single
-    minutes are of all tasks; sums of everything are of one task, and begin at the epoch.
+    """The sums of the minutes of one task in one queue, of all tasks if the path is empty, or of all queues
+    if both names are. Sums of single minutes are of all tasks; sums of everything are of one task, and begin
+    at the epoch.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -132,7 +132,7 @@ def series(alias: str, span: TimeSpan, *, queue: str = "", task: str = "") -> li
     """
     # Single minutes of a task have no sums.
     source = "" if task and span.chart == StatSpan.MINUTE else span.chart.value
-    which = {"queue": queue, "task": task, "of_task": bool(task)}
+    which = {"queue": queue, "task": task, "of_task": bool(task), "of_queue": bool(queue or task)}
     parameters = {"back": span.back, "step": span.step, "source": source, "end": span.end, **which}
     return [Figures(*row) for row in rows_within(alias, SPAN_TIMEOUT, _SERIES, parameters)]
 
@@ -148,7 +148,7 @@ def breakdown(
 
 def span_rows(alias: str, statement: str, span: TimeSpan, **parameters: Any) -> list[Any]:
     """Return the rows of a statement about a span's sums, default: per task. Raises ``TimeLimitReached``."""
-    which = {"queue": "", "task": "", "of_task": True, **parameters}
+    which = {"queue": "", "task": "", "of_task": True, "of_queue": True, **parameters}
     span_of = {"back": span.length, "step": span.grain, "source": span.table.value, "end": span.end}
     return rows_within(alias, SPAN_TIMEOUT, statement, {**span_of, **which})
 
@@ -216,8 +216,8 @@ def trends(alias: str, span: TimeSpan, by: By, names: Iterable[str]) -> dict[str
     count = math.ceil(span.length / step)
     found = {name: Trend([0] * count, [0] * count) for name in names}
     parameters: dict[str, Any] = {
-        "by": by, "of_task": by == "task", "queue": "", "task": "", "source": source, "names": list(found),
-        "step": step, "back": span.length - step, "end": span.end,
+        "by": by, "of_task": by == "task", "of_queue": True, "queue": "", "task": "", "source": source,
+        "names": list(found), "step": step, "back": span.length - step, "end": span.end,
     }  # fmt: skip
     for name, place, done, failed in rows_within(alias, SPAN_TIMEOUT, _TRENDS, parameters):
         if 0 <= place < count:  # minutes in the future are there after the clock was set back

@@ -14,4 +14,5 @@ SELECT stat.queue_name FROM pgqueue_stat AS stat
 WHERE NOT stat.rolled_up AND stat.minute >= statement_timestamp() - interval '1 day'
 UNION
 SELECT total.queue_name FROM pgqueue_stat_rollup AS total
-WHERE total.span = 'hour' AND total.task_path = '' AND total.start >= statement_timestamp() - interval '1 day'
+WHERE total.span = 'hour' AND total.task_path = '' AND total.queue_name <> ''
+    AND total.start >= statement_timestamp() - interval '1 day'

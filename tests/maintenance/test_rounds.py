@@ -109,7 +109,7 @@ def test_every_sum_has_every_attempt_once(one: Connection) -> None:
     expected = dict.fromkeys(counted(one), (20, 20))
     assert roll_up(one) == 7, "all but the current minute"
     assert counted(one) == expected
-    assert len(expected) == 9
+    assert len(expected) == 13
     total = StatRollup.objects.get(span="total", queue_name="default", task_path="tests.app.tasks.noop")
     assert (total.done, sum(total.run_histogram), total.run_seconds) == (12, 12, 12.0)
     assert JobStat.objects.filter(rolled_up=False).count() == 1
@@ -140,15 +140,17 @@ def test_what_is_kept(one: Connection) -> None:
     count(one, [1 * DAY, 3 * DAY, 3 * DAY + 30, 100 * DAY])
     assert forget(one) == 0, "nothing that is not in the sums"
     assert roll_up(one) == 4
-    assert forget(one) == 13, "sums: 3 minutes, 3 quarters, an hour and a day; all but minutes twice"
+    assert forget(one) == 21, (
+        "3 minutes, 3 quarters, an hour, a day: a queue, all, and but for minutes a task"
+    )
     assert JobStat.objects.count() == 1
     left = dict.fromkeys(["minute", "quarter", "hour", "day", "total"], 0)
     for span in StatRollup.objects.values_list("span", flat=True):
         left[span] += 1
-    assert left["minute"] == 1
-    assert left["quarter"] == 2, "of the task and of all tasks"
-    assert 4 <= left["hour"] <= 6, "those of the last 90 days"
-    assert left["day"] >= 4
+    assert left["minute"] == 2, "of the queue and of all queues"
+    assert left["quarter"] == 3, "of the task, too"
+    assert 6 <= left["hour"] <= 9, "those of the last 90 days"
+    assert left["day"] >= 6
     assert left["total"] == 1
     assert forget(one) == 0
     one.execute("UPDATE pgqueue_stat_rollup SET updated_at = now() - interval '91 days'")
@@ -160,8 +162,8 @@ def test_old_rows_are_deleted_in_steps(one: Connection) -> None:
     count(one, range(3 * DAY, 3 * DAY + 10))
     roll_up(one)
     assert forget(one, limit=7) > 7, "with the sums of minutes, those of quarters of an hour"
-    assert [JobStat.objects.count(), StatRollup.objects.filter(span="minute").count()] == [3, 3]
-    assert [forget(one, limit=7) for _ in range(2)] == [3, 0]
+    assert [JobStat.objects.count(), StatRollup.objects.filter(span="minute").count()] == [3, 13]
+    assert [forget(one, limit=7) for _ in range(3)] == [7, 6, 0]
 
 
 def test_the_upkeep_of_a_worker_does_both(session: Session, one: Connection) -> None:

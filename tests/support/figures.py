@@ -66,12 +66,13 @@ def counted(connection: Connection) -> dict[str, tuple[int, int]]:
     """
     query = """
         SELECT level, sum(done)::int, sum((SELECT sum(n) FROM unnest(wait_histogram) AS n))::int FROM (
-            SELECT span || CASE WHEN task_path = '' THEN ' of all' ELSE '' END AS level, done, wait_histogram
+            SELECT span || CASE WHEN queue_name = '' THEN ' of all queues' WHEN task_path = '' THEN ' of all'
+                ELSE '' END AS level, done, wait_histogram
             FROM pgqueue_stat_rollup
             UNION ALL
             SELECT level, done, wait_histogram FROM pgqueue_stat, unnest(ARRAY[
-                'minute of all', 'quarter of all', 'quarter', 'hour of all', 'hour', 'day of all', 'day',
-                'total'
+                'minute of all queues', 'minute of all', 'quarter of all queues', 'quarter of all', 'quarter',
+                'hour of all queues', 'hour of all', 'hour', 'day of all queues', 'day of all', 'day', 'total'
             ]) AS level WHERE NOT rolled_up
             UNION ALL
             SELECT 'minute', done, wait_histogram FROM pgqueue_stat

@@ -6,12 +6,14 @@
 --
 -- The functions of a session keep their plans, and the share of each status changes by the minute, so a scan of the
 -- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the
--- compilation of plans that only look expensive.
+-- compilation of plans that only look expensive. With these, the plan for a queue suits all: to make one for each, as
+-- the server otherwise does, takes a third of the time.
 CREATE FUNCTION _pgqueue_depth(p_most bigint) RETURNS TABLE (
     queue_name text, ready bigint, scheduled bigint, retrying bigint, running bigint, blocked bigint,
     oldest_ready double precision, longest_running double precision
 ) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
-SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off AS $$
+SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off
+SET plan_cache_mode TO force_generic_plan AS $$
 DECLARE
     moment constant timestamptz := clock_timestamp();
     most constant bigint := p_most + 1;

@@ -71,18 +71,22 @@ BEGIN
             wait_seconds = stat.wait_seconds + excluded.wait_seconds,
             run_seconds = stat.run_seconds + excluded.run_seconds
     ), parts AS (
-        SELECT level.span, level.start, taken.queue_name, level.task_path, taken.done, taken.failed, taken.retried,
+        SELECT level.span, level.start, level.queue_name, level.task_path, taken.done, taken.failed, taken.retried,
             taken.cancelled, taken.wait_histogram, taken.run_histogram, taken.wait_seconds, taken.run_seconds
         FROM taken CROSS JOIN LATERAL (VALUES
-            ('minute', taken.minute, ''),
-            ('quarter', date_bin('15 minutes', taken.minute, 'epoch'), ''),
-            ('quarter', date_bin('15 minutes', taken.minute, 'epoch'), taken.task_path),
-            ('hour', date_bin('1 hour', taken.minute, 'epoch'), ''),
-            ('hour', date_bin('1 hour', taken.minute, 'epoch'), taken.task_path),
-            ('day', date_bin('1 day', taken.minute, 'epoch'), ''),
-            ('day', date_bin('1 day', taken.minute, 'epoch'), taken.task_path),
-            ('total', 'epoch', taken.task_path)
-        ) AS level (span, start, task_path)
+            ('minute', taken.minute, '', ''),
+            ('minute', taken.minute, taken.queue_name, ''),
+            ('quarter', date_bin('15 minutes', taken.minute, 'epoch'), '', ''),
+            ('quarter', date_bin('15 minutes', taken.minute, 'epoch'), taken.queue_name, ''),
+            ('quarter', date_bin('15 minutes', taken.minute, 'epoch'), taken.queue_name, taken.task_path),
+            ('hour', date_bin('1 hour', taken.minute, 'epoch'), '', ''),
+            ('hour', date_bin('1 hour', taken.minute, 'epoch'), taken.queue_name, ''),
+            ('hour', date_bin('1 hour', taken.minute, 'epoch'), taken.queue_name, taken.task_path),
+            ('day', date_bin('1 day', taken.minute, 'epoch'), '', ''),
+            ('day', date_bin('1 day', taken.minute, 'epoch'), taken.queue_name, ''),
+            ('day', date_bin('1 day', taken.minute, 'epoch'), taken.queue_name, taken.task_path),
+            ('total', 'epoch', taken.queue_name, taken.task_path)
+        ) AS level (span, start, queue_name, task_path)
     ), classes AS (
         SELECT parts.span, parts.start, parts.queue_name, parts.task_path, pair.place,
             sum(pair.waited) AS waited, sum(pair.ran) AS ran

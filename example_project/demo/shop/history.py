@@ -118,6 +118,7 @@ def _count(cursor: CursorWrapper) -> None:
                 _sql("sums").format(start=each.start, task_path=path, **sums),
                 {"span": each.span, "over": over, "kept": each.kept},
             )
+    cursor.execute(_sql("sums_of_all").format(**sums))
     cursor.execute("DROP TABLE pgqueue_demo_stat")
 
 

@@ -1,0 +1,8 @@
+-- Add up the sums of the queues, those of the project, too. Those of all queues are deleted before (clear.sql).
+INSERT INTO pgqueue_stat_rollup (
+    span, start, queue_name, task_path, done, failed, retried, cancelled, wait_histogram, run_histogram, wait_seconds,
+    run_seconds
+)
+SELECT part.span, part.start, '', '', sum(part.done), sum(part.failed), sum(part.retried), sum(part.cancelled),
+    ARRAY[{wait_sums}], ARRAY[{run_sums}], sum(part.wait_seconds), sum(part.run_seconds)
+FROM pgqueue_stat_rollup AS part WHERE part.task_path = '' GROUP BY 1, 2
