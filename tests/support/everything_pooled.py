@@ -32,7 +32,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about workers that are notified": [
         "tests/races/test_enqueue_and_sleep.py",
         "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop[by notif",
-        "tests/worker/test_statements.py::test_an_idle_worker",
+        "tests/worker/test_run.py::test_an_idle_worker",
         "tests/worker/producer/test_idle.py",
         # The pause lasts as long as the time between two polls.
         "tests/worker/producer/test_pauses.py::test_a_pause_ends_by_itself",
@@ -45,7 +45,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it is about prepared statements": [
         "tests/plans/test_statements.py::test_plans_that_were_made_on_an_empty_table",
         "tests/plans/test_statements.py::test_workers_and_supervisors_plan_anew",
-        "tests/postgres/test_liveness.py",
+        "tests/postgres/test_prepared.py",
         "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",
         "tests/worker/producer/test_exchange.py::test_the_type_of_an_answer_changes",
