@@ -70,8 +70,8 @@ TEMPLATES = [
 
 # The tests import the modules whose tasks they use. Their processes find them.
 TASK_MODULES = [
-    "tasks", "async_tasks", "context_tasks", "deadly_tasks", "debugged_tasks", "forking_tasks",
+    "tasks", "async_tasks", "context_tasks", "deadly_tasks", "forking_tasks",
     "hostile_tasks", "inline_tasks", "ledger_tasks", "limit_tasks", "poison_tasks", "process_tasks",
-    "secret_tasks", "shard_tasks", "step_tasks", "timing_tasks", "unique_tasks", "worker_tasks",
+    "secret_tasks", "step_tasks", "timing_tasks", "unique_tasks", "worker_tasks",
 ]  # fmt: skip
 PGQUEUE = {} if "pytest" in sys.modules else {"TASK_MODULES": TASK_MODULES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -216,3 +217,33 @@ def enqueue_atomically(what: str) -> None:
 @task(queue_name="slow")
 def in_slow_queue() -> None:
     """Nothing."""
+
+
+# --- For one-process mode: tasks whose body is given by the test
+
+
+BODIES: dict[str, Callable[[], Any]] = {}
+
+
+@task
+def run_body(name: str) -> Any:
+    return BODIES[name]()
+
+
+@task
+async def run_async(name: str) -> Any:
+    return None
+
+
+@task(timeout=1)
+def short(name: str) -> Any:
+    return BODIES[name]()
+
+
+later = run_body.using(run_after=timedelta(days=1))
+
+
+@task
+def stop_at_breakpoint(value: int) -> int:
+    breakpoint()
+    return value

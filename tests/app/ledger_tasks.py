@@ -190,3 +190,15 @@ def _limited(number: int, seconds: float) -> None:
         time.sleep(seconds)
         if current_job().attempts == 1 and number % 12 == 5:
             raise RetryLater(0.05)
+
+
+# --- A task that leaves a row on the shard of its job: tests/chaos/shards.py
+
+
+MARK = "mark of a shard"
+
+
+@task(atomic=True, spread="number", max_attempts=1000, backoff=0)
+def mark(number: int, seconds: float = 0.0) -> None:
+    Entry.objects.using(current_job().database).create(key=MARK, note=str(number))
+    time.sleep(seconds)

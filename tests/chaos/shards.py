@@ -140,7 +140,7 @@ class Ledger:
 
     def _spread(self, number: int, choice: random.Random) -> str:
         from django_pgqueue import enqueue
-        from tests.app.shard_tasks import mark
+        from tests.app.ledger_tasks import mark
 
         enqueue(mark, number, choice.choice([0.0, 0.0, 0.05]))
         return COMMITTED
@@ -149,7 +149,7 @@ class Ledger:
         from django.db import transaction
 
         from django_pgqueue import enqueue, shard_for
-        from tests.app.shard_tasks import mark
+        from tests.app.ledger_tasks import mark
 
         with transaction.atomic(using="s0"):
             enqueue(mark.using(relay=shard_for(str(number)), database="s0"), number)
@@ -274,8 +274,8 @@ class Ledger:
 
     def _problems(self) -> list[str]:
         from django_pgqueue.models import Job
+        from tests.app.ledger_tasks import MARK
         from tests.app.models import Entry
-        from tests.app.shard_tasks import MARK
 
         rows = {
             name: Entry.objects.using(name).filter(key=MARK).values_list("note", flat=True) for name in SHARDS

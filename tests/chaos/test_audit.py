@@ -18,9 +18,24 @@ from tests.app.models import Entry
 from tests.support.jobs import fetch
 from tests.support.workers import run_due
 
-from .harness.accounts import Accounts, Run, Tally, Transaction, longest_gap, read
 from .harness.audit import Audit, abandoned, left_behind
-from .harness.ledger import BEGIN, COMMITTED, END, FAULT, FOLDER, IN_DOUBT, INTEND, ROLLED_BACK, Ledger
+from .harness.ledger import (
+    BEGIN,
+    COMMITTED,
+    END,
+    FAULT,
+    FOLDER,
+    IN_DOUBT,
+    INTEND,
+    ROLLED_BACK,
+    Accounts,
+    Ledger,
+    Run,
+    Tally,
+    Transaction,
+    longest_gap,
+    read,
+)
 from .harness.load import Load
 from .harness.scenario import recoveries
 from .scenarios.limits import Interval, at_once

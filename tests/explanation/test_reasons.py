@@ -32,7 +32,7 @@ from django_pgqueue import (
 from django_pgqueue.explanation import CURES
 from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
-from tests.app.debugged_tasks import BODIES, run_body
+from tests.app.inline_tasks import BODIES, run_body
 from tests.app.tasks import noop
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 from tests.support.sessions import Connect

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Job, Queue, Ring
-from tests.support.history import DAY, World, fresh_ring
+from tests.support.figures import DAY, World, fresh_ring
 from tests.support.jobs import add, cancel, claim, finish, over, rotate, statuses, value
 from tests.support.sessions import Connect, Connection, start
 from tests.support.waiting import until

@@ -18,8 +18,8 @@ from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
 from django_pgqueue.worker.producer.inbox import _RUNNING_SQL
 from tests.app import worker_tasks as tasks
+from tests.support.figures import fresh_ring
 from tests.support.foreign import register, sql_claim
-from tests.support.history import fresh_ring
 from tests.support.jobs import LONG_AGO, Range, add, claim, rotate, value
 from tests.support.plans import (
     CLAIM_INDEX,

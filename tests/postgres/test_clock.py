@@ -18,7 +18,7 @@ from django_pgqueue.postgres import clock as clock_module
 from django_pgqueue.worker.inline import InlineWorker
 from django_pgqueue.worker.one_process import run_job
 from tests.admin.helpers import body, url
-from tests.app import debugged_tasks, tasks
+from tests.app import inline_tasks, tasks
 from tests.management.test_subcommands import run
 from tests.support.factories import JobFactory
 from tests.support.workers import fresh
@@ -55,8 +55,8 @@ def test_a_job_snoozes_until_a_time(now: datetime) -> None:
     def snooze() -> None:
         raise Snooze(until=now + SOON)
 
-    debugged_tasks.BODIES["x"] = snooze
-    job, worker = enqueue(debugged_tasks.run_body, "x"), InlineWorker("default")
+    inline_tasks.BODIES["x"] = snooze
+    job, worker = enqueue(inline_tasks.run_body, "x"), InlineWorker("default")
     worker.run_next()
     worker.close()
     assert abs(fresh(job).run_after - now - SOON) < timedelta(seconds=10)
@@ -136,7 +136,7 @@ def test_a_timeout_of_join_says_until_when_the_job_waits(now: datetime) -> None:
 @BOTH
 @pytest.mark.django_db(transaction=True)
 def test_one_job_is_run_before_its_time(now: datetime) -> None:
-    debugged_tasks.BODIES["x"] = lambda: 7
-    job = enqueue(debugged_tasks.run_body.using(run_after=now + SOON), "x")
+    inline_tasks.BODIES["x"] = lambda: 7
+    job = enqueue(inline_tasks.run_body.using(run_after=now + SOON), "x")
     run_job(job.pk, "default")
     assert (fresh(job).status, fresh(job).result) == ("done", 7)

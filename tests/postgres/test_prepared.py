@@ -24,8 +24,7 @@ from django_pgqueue.postgres.session import (
 from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor.connections import watch_connections
 from tests.support.databases import alias
-from tests.support.poolers import pgbouncer
-from tests.support.proxies import Proxy, proxy
+from tests.support.poolers import Proxy, pgbouncer, proxy
 from tests.support.sessions import Connect
 from tests.support.waiting import until
 

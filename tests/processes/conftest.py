@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from tests.support.commands import django_environment, forks, start  # noqa: F401 - fixtures
-from tests.support.proxies import Proxy, proxy
+from tests.support.poolers import Proxy, proxy
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, at_port, begun, databases
 from tests.support.databases import alias, fresh_database, migrate
-from tests.support.proxies import Proxy
+from tests.support.poolers import Proxy
 from tests.support.workers import until
 
 both = pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -21,7 +21,7 @@ from django_pgqueue.worker.supervisor.heartbeat import PATIENCE
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Start, at_port, children_of, is_alive, over
 from tests.support.factories import JobFactory
-from tests.support.proxies import Proxy
+from tests.support.poolers import Proxy
 from tests.support.workers import fresh, until
 
 

@@ -25,7 +25,7 @@ from tests.app import worker_tasks as tasks
 from tests.app.limit_tasks import ship
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, WorkerFactory
-from tests.support.history import fresh_ring
+from tests.support.figures import fresh_ring
 from tests.support.jobs import fetch, over as add_over, rotate, sql, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 from tests.support.workers import fresh, run_due, until, working

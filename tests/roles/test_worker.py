@@ -24,7 +24,7 @@ from tests.receipts.models import Order, Receipt, Reminder
 from tests.support import databases as databases_module
 from tests.support.commands import Start, forks, over, start, with_database  # noqa: F401 - the fixtures
 from tests.support.factories import WorkerFactory
-from tests.support.history import fresh_ring
+from tests.support.figures import fresh_ring
 from tests.support.jobs import over as add_over, rotate, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due

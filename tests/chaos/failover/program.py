@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 if TYPE_CHECKING:
-    from ..harness.accounts import Tally
+    from ..harness.ledger import Tally
     from ..harness.stage import Stage
     from .cluster import Cluster
 
@@ -175,7 +175,7 @@ def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> tup
 
     from tests.support.waiting import until
 
-    from ..harness.accounts import longest_gap
+    from ..harness.ledger import longest_gap
     from ..harness.stage import PATIENCE
 
     cluster, name = stage.world, (act.__doc__ or "").strip()
@@ -218,7 +218,7 @@ def _tally(stage: Stage) -> Tally:
     from tests.app.ledger_tasks import ATOMIC, atomic_effect
     from tests.app.models import Entry
 
-    from ..harness.accounts import Tally
+    from ..harness.ledger import Tally
 
     rows = list(Job.objects.values_list("args__0", "status", "task_path"))
     return Tally.of(

@@ -29,8 +29,7 @@ from tests.support.jobs import fetch
 from tests.support.sessions import open_raw
 from tests.support.waiting import until
 
-from .accounts import CLOCK, Accounts, Fault, Run, by_job, explanation, wall
-from .ledger import COMMITTED, IN_DOUBT, ROLLED_BACK
+from .ledger import CLOCK, COMMITTED, IN_DOUBT, ROLLED_BACK, Accounts, Fault, Run, by_job, explanation, wall
 
 LOST_CONNECTION = frozenset({"OperationalError", "InterfaceError"})
 """What atomic tasks of the ledger raise only because of a fault."""

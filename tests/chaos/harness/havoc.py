@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from tests.support.commands import is_alive, parents
 from tests.support.waiting import until
 
-from .accounts import Fault
-from .ledger import FAULT, Ledger
+from .ledger import FAULT, Fault, Ledger
 
 
 class Havoc:

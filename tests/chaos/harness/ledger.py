@@ -13,9 +13,12 @@ import json
 import os
 import time
 from asyncio import CancelledError
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,226 @@ def first_time(number: int) -> bool:
 @cache
 def _open(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+# --- Read a ledger: the transactions that enqueued jobs, the runs of jobs, and the faults; count its losses
+
+
+REPORT = 10.0
+"""Maximum seconds from the end of a run to its report, on a busy machine."""
+CLOCK = 0.05
+"""Seconds by which two clocks of a machine may differ after a conversion."""
+
+
+def wall(moment: float) -> float:
+    """Return a time of the monotonic clock as one of the wall clock, by which the server stamps its rows."""
+    return moment + time.time() - time.monotonic()
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a task. `ended` is None if it was cut off. `parent` is the parent of its process, `pid`."""
+
+    began: float
+    number: int
+    job: int
+    attempt: int
+    lease: int
+    worker: int
+    pid: int
+    parent: int
+    claimed: float
+    """The time of the claim as the server has stamped it."""
+    ended: float | None = None
+    how: str = ""
+    """How it ended: "done", "raised" or "stopped"."""
+    error: str = ""
+
+    @property
+    def claimed_at(self) -> float:
+        """The time of the claim by the monotonic clock, if the server is on this machine."""
+        return self.claimed - wall(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault between `before` and `after`. It hit the processes `pids`, or everybody if that is None."""
+
+    kind: str
+    before: float
+    after: float
+    pids: frozenset[int] | None = None
+    is_supervisor: bool = False
+    explains: bool = True
+    """Whether jobs that it hit may run again. A fault that must not be noticed explains nothing."""
+
+    def hit(self, run: Run) -> bool:
+        """Return whether it hit the run: it was running, or claimed, or over and maybe not reported yet."""
+        return (
+            (self.pids is None or not self.pids.isdisjoint((run.pid, run.parent)))
+            and min(run.began, run.claimed_at - CLOCK) <= self.after
+            and (run.ended is None or self.before <= run.ended + REPORT)
+        )
+
+    def explains_again(self, first: Run, second: Run) -> bool:
+        """Return whether the second run of a job may be due to this fault."""
+        return self.explains and self.hit(first) and self.before <= second.began
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction that should enqueue jobs: their numbers, what became of it, and the ids of the jobs."""
+
+    numbers: list[int]
+    expects: str
+    """The status in which its jobs should end."""
+    outcome: str = IN_DOUBT
+    """The transaction is in doubt if the connection, or the process, was lost before the server's answer."""
+    jobs: list[int] = field(default_factory=list)
+    answered: float | None = None
+    """When the client knew the outcome, also that it is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Everything that a ledger says."""
+
+    transactions: list[Transaction]
+    runs: list[Run]
+    """Ordered by the time when they began."""
+    faults: list[Fault]
+
+
+class Reader:
+    """Reads a ledger again and again, each time only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self._transactions: dict[tuple[Path, int], Transaction] = {}
+        self._runs: dict[tuple[Path, int, int, int], Run] = {}
+        self._faults: list[Fault] = []
+
+    def read(self) -> Accounts:
+        """Return everything that all processes have written so far."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for record in self._new_records(path):
+                self._note(path, record)
+        return Accounts(
+            list(self._transactions.values()),
+            sorted(self._runs.values(), key=lambda run: run.began),
+            sorted(self._faults, key=lambda fault: fault.before),
+        )
+
+    def _new_records(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Yield the complete records: the last one may be being written."""
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._read[path] = self._read.get(path, 0) + len(line)
+                    yield json.loads(line)
+
+    def _note(self, path: Path, record: dict[str, Any]) -> None:
+        word, at = record.pop("word"), record.pop("at")
+        if word == BEGIN:
+            self._runs[path, record["lease"], record["job"], record["pid"]] = Run(began=at, **record)
+        elif word == END:
+            run = self._runs[path, record["lease"], record["job"], record["pid"]]
+            run.ended, run.how, run.error = at, record["how"], record.get("error", "")
+        elif word == FAULT:
+            pids = record.pop("pids")
+            self._faults.append(Fault(**record, pids=None if pids is None else frozenset(pids)))
+        elif word == INTEND:
+            self._transactions[path, record["transaction"]] = Transaction(
+                record["numbers"], record["expects"]
+            )
+        else:
+            transaction = self._transactions[path, record["transaction"]]
+            transaction.outcome, transaction.jobs = word, record.get("jobs", [])
+            transaction.answered = at
+
+
+def read(folder: Path) -> Accounts:
+    """Read a ledger once."""
+    return Reader(folder).read()
+
+
+def by_job(runs: Iterable[Run]) -> dict[int, list[Run]]:
+    """Return the runs of each job, in the order of their claims.
+
+    A process that is stopped between its claim and its first statement begins later than its successor.
+    """
+    jobs: dict[int, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.claimed):
+        jobs[run.job].append(run)
+    return jobs
+
+
+def explanation(first: Run, second: Run, faults: Sequence[Fault]) -> Fault | None:
+    """Return the fault that explains why the job ran again, or None."""
+    return next((fault for fault in faults if fault.explains_again(first, second)), None)
+
+
+# --- What a failover has cost: ``dev.py failover``
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of jobs by their numbers: a lost job's id may be given again."""
+
+    confirmed: int
+    """Jobs whose transaction the server has confirmed to the client."""
+    lost: int
+    """Those of them that are not there."""
+    in_doubt: int
+    """Jobs whose client lost its connection before the answer."""
+    in_doubt_there: int
+    ran_although_lost: int
+    """Jobs that are not there, but that have run: their effects outside the database remain."""
+    ran_again: int
+    """Jobs whose task came to its end more than once. If it is not atomic, it has its effect again."""
+    effects_missing: int
+    """Atomic jobs that are done without their effect in the database."""
+    effects_repeated: int
+    """Effects of atomic jobs in the database beyond the first one, and those of jobs that are not done."""
+    unfinished: int
+    """Jobs that are there and have not come to their end."""
+
+    @classmethod
+    def of(
+        cls, accounts: Accounts, statuses: Mapping[int, str], atomic: set[int], effects: list[int]
+    ) -> Tally:
+        """Compare a ledger with the tables: the status of each job and the effects of the atomic ones."""
+        numbers: dict[str, set[int]] = {COMMITTED: set(), IN_DOUBT: set()}
+        for transaction in accounts.transactions:
+            numbers.setdefault(transaction.outcome, set()).update(transaction.numbers)
+        ended = Counter(run.number for run in accounts.runs if run.how == "done")
+        done = {number for number in atomic if statuses.get(number) == "done"}
+        found = Counter(effects)
+        return cls(
+            confirmed=len(numbers[COMMITTED]),
+            lost=len(numbers[COMMITTED] - statuses.keys()),
+            in_doubt=len(numbers[IN_DOUBT]),
+            in_doubt_there=len(numbers[IN_DOUBT] & statuses.keys()),
+            ran_although_lost=len(ended.keys() - statuses.keys()),
+            ran_again=sum(count > 1 for count in ended.values()),
+            effects_missing=len(done - found.keys()),
+            effects_repeated=sum(count - (number in done) for number, count in found.items()),
+            unfinished=sum(status not in {"done", "failed", "cancelled"} for status in statuses.values()),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.confirmed:,} confirmed enqueues, {self.lost:,} of them lost"
+            f" ({self.ran_although_lost:,} of the lost have run);"
+            f" {self.in_doubt:,} in doubt, {self.in_doubt_there:,} of them are there;"
+            f" atomic effects: {self.effects_missing:,} missing, {self.effects_repeated:,} repeated;"
+            f" {self.ran_again:,} tasks ended twice; {self.unfinished:,} jobs left"
+        )
+
+
+def longest_gap(moments: Iterable[float], since: float, until: float) -> float:
+    """Return the longest time in the span in which nothing happened."""
+    inside = sorted(moment for moment in moments if since < moment < until)
+    return max(second - first for first, second in pairwise([since, *inside, until]))

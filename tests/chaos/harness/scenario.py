@@ -21,9 +21,8 @@ from typing import Any
 
 from tests.support.commands import Command
 
-from .accounts import Accounts, by_job
 from .audit import Audit, abandoned, left_behind
-from .ledger import COMMITTED, IN_DOUBT, ROLLED_BACK
+from .ledger import COMMITTED, IN_DOUBT, ROLLED_BACK, Accounts, by_job
 from .load import Mix, mixed
 from .stage import Stage
 from .worlds import the_tests_database

@@ -18,9 +18,8 @@ from tests.app import ledger_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command
 from tests.support.waiting import until
 
-from .accounts import Accounts, Reader, Run
 from .havoc import Havoc, descendants
-from .ledger import FOLDER, Ledger
+from .ledger import FOLDER, Accounts, Ledger, Reader, Run
 from .load import Load, Mix, mixed
 
 PATIENCE = 2 * SLOW

@@ -24,10 +24,9 @@ from tests.support.jobs import fetch, sql
 from tests.support.machines import Clock, lacks_faketime
 from tests.support.waiting import until
 
-from ..harness.accounts import explanation
 from ..harness.audit import Audit
 from ..harness.calls import called, client
-from ..harness.ledger import FOLDER
+from ..harness.ledger import FOLDER, explanation
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from .processes import SHORT_LEASE, kill_supervisor

@@ -16,8 +16,8 @@ from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.support.limits import most_in_window
 
-from ..harness.accounts import CLOCK, Accounts, Fault, Run
 from ..harness.audit import Audit
+from ..harness.ledger import CLOCK, Accounts, Fault, Run
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from .processes import kill_process, kill_supervisor

@@ -14,11 +14,11 @@ from tests.app import ledger_tasks as tasks
 from tests.support.commands import Command, with_database
 from tests.support.jobs import sql
 from tests.support.machines import FarPlace, far_place, lacks_far_place
-from tests.support.proxies import Proxy, proxy
+from tests.support.poolers import Proxy, proxy
 from tests.support.servers import OwnServer
 
-from ..harness.accounts import Run
 from ..harness.havoc import descendants
+from ..harness.ledger import Run
 from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own

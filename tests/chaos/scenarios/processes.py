@@ -15,9 +15,9 @@ from tests.support.commands import SLOW, Command, gone
 from tests.support.machines import lacks_memory_group, memory_group
 from tests.support.waiting import until
 
-from ..harness.accounts import REPORT, Fault, Run
 from ..harness.audit import Audit
 from ..harness.havoc import descendants
+from ..harness.ledger import REPORT, Fault, Run
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 

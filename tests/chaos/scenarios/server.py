@@ -21,8 +21,8 @@ from tests.support.jobs import sql
 from tests.support.servers import Pair, primary_and_standby
 from tests.support.waiting import until
 
-from ..harness.accounts import Fault, Run
 from ..harness.audit import Audit
+from ..harness.ledger import Fault, Run
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from ..harness.worlds import at_database, server_of_its_own, server_with

@@ -17,8 +17,8 @@ from tests.support.poolers import lacks_pgbouncer
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
-from ..harness.accounts import Run
 from ..harness.audit import Audit
+from ..harness.ledger import Run
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from ..harness.worlds import behind_a_pooler, server_of_its_own, server_with
