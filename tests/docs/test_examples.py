@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docstrings import AUTODOC
-from tests.support.examples import BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source
+from tests.support.examples import AUTODOC, BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source
 from tests.support.promises import PAGE, holders, page, plain, promises, sections
 
 UPDATE = "run: python3 dev.py examples"

@@ -14,8 +14,18 @@ from django_pgqueue.admin.workers import Fleet
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import connect as connect_session
-from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
-from tests.support.jobs import add, cancel, live, statuses, value
+from tests.support.jobs import (
+    add,
+    cancel,
+    finish_one,
+    heartbeat,
+    live,
+    register,
+    sql_claim,
+    statuses,
+    unregister,
+    value,
+)
 from tests.support.limits import add_keyed, set_limit
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh

@@ -17,8 +17,19 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import Range, add, cancel, claim, claim_and_tell, claim_groups, finish, live, value
+from tests.support.jobs import (
+    Range,
+    add,
+    cancel,
+    claim,
+    claim_and_tell,
+    claim_groups,
+    finish,
+    live,
+    register,
+    sql_claim,
+    value,
+)
 from tests.support.plans import MODES, claim_parameters, nodes, plan
 from tests.support.sessions import Connect, Connection
 

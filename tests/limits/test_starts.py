@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import jobs, limits
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import Range, add, cancel, claim, value
+from tests.support.jobs import Range, add, cancel, claim, register, sql_claim, value
 from tests.support.limits import add_keyed, add_many, move_state, repair, running, set_limit, set_rate
 from tests.support.sessions import Connect, Connection
 

@@ -14,8 +14,20 @@ from django_pgqueue.management.subcommands.jobs import readable
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import Status
 from django_pgqueue.models.joins import LIVE_SQL
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, claim_groups, edit, finish, retry, value
+from tests.support.jobs import (
+    LONG_AGO,
+    Range,
+    add,
+    cancel,
+    claim,
+    claim_groups,
+    edit,
+    finish,
+    register,
+    retry,
+    sql_claim,
+    value,
+)
 from tests.support.limits import release, repair, set_limit
 from tests.support.plans import CLAIM_INDEX, HISTORY, LIVE, claim_parameters, fill, plan
 from tests.support.sessions import Connection

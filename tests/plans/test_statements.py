@@ -19,8 +19,7 @@ from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
 from django_pgqueue.worker.producer.inbox import _RUNNING_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.figures import fresh_ring
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import LONG_AGO, Range, add, claim, rotate, value
+from tests.support.jobs import LONG_AGO, Range, add, claim, register, rotate, sql_claim, value
 from tests.support.plans import (
     CLAIM_INDEX,
     HISTORY,
@@ -37,12 +36,12 @@ from tests.support.sessions import Connect, Connection, open_raw
 from tests.support.waiting import until
 from tests.support.workers import fresh, run_due
 
-from . import backlogs, counts, lists, parts
+from . import backlogs, lists, parts
 from .table import Plan, Room, Statement
 
 pytestmark = pytest.mark.django_db
 
-ROOMS = [*backlogs.ROOMS, *counts.ROOMS, *parts.ROOMS, *lists.ROOMS]
+ROOMS = [*backlogs.ROOMS, *parts.COUNTS, *parts.ROOMS, *lists.ROOMS]
 
 _HELD = """
     SELECT pid, backend_type, state, query FROM pg_stat_activity

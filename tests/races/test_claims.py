@@ -23,8 +23,21 @@ from django_pgqueue.worker.one_process import CannotRun, run_job
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.app import inline_tasks
-from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
-from tests.support.jobs import Range, add, claim, claim_and_tell, finish, live, sql, value
+from tests.support.jobs import (
+    Range,
+    add,
+    claim,
+    claim_and_tell,
+    finish,
+    finish_one,
+    heartbeat,
+    live,
+    register,
+    sql,
+    sql_claim,
+    unregister,
+    value,
+)
 from tests.support.limits import add_keyed, line, running, set_limit
 from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
 from tests.support.waiting import DEADLINE, until

@@ -32,7 +32,14 @@ from threading import Lock
 from typing import Any, NoReturn
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.support.preloaded"])
+#: What every forked command has already imported: of Django, psycopg and others, what reads no settings.
+_CONTEXT.set_forkserver_preload([
+    "asyncio", "cronsim", "django.contrib.postgres.apps", "django.core.management",
+    "django.core.management.commands.check", "django.db.backends.postgresql.base",
+    "django.db.migrations.executor", "django.db.models", "django.template.defaultfilters",
+    "django.template.loader", "django.urls", "django.utils.translation.trans_real", "django.views.debug",
+    "environ", "logging.config", "psycopg",
+])  # fmt: skip
 
 
 class Forked:

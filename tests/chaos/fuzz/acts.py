@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from psycopg.types.json import Jsonb
 
 from django_pgqueue.jobs.finish import Outcome, finish_statement
-from tests.support import foreign
+from tests.support import jobs as foreign
 from tests.support.jobs import Range, claim_and_ask, value
 from tests.support.sessions import Connection
 

@@ -14,8 +14,7 @@ from typing import Any
 import psycopg
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import add, value
+from tests.support.jobs import add, register, sql_claim, value
 from tests.support.sessions import Connection
 
 FIND = """

@@ -16,8 +16,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
-from tests.support.foreign import ForeignJob, register, sql_claim, unregister
-from tests.support.jobs import finish, sql
+from tests.support.jobs import ForeignJob, finish, register, sql, sql_claim, unregister
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 

@@ -18,8 +18,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
 from tests.app import limit_tasks as limited, worker_tasks as tasks
 from tests.app.worker_tasks import noop
-from tests.support.foreign import register, sql_claim
-from tests.support.jobs import LONG_AGO, add, value
+from tests.support.jobs import LONG_AGO, add, register, sql_claim, value
 from tests.support.plans import CLAIM_INDEX, LIVE, reads
 from tests.support.sessions import Connection
 from tests.support.workers import done, fresh, over, run_due, until, working
