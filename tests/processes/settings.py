@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
+from pathlib import Path
 
 from tests.settings import *  # noqa: F403
 
@@ -19,3 +22,19 @@ ROOT_URLCONF = "tests.processes"
 
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
 PGQUEUE = {**PGQUEUE, **json.loads(os.environ.get("TEST_PGQUEUE", "{}"))}  # noqa: F405
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+# Of the worker processes of a command, let one begin at a signal of the test, and the others fail at another.
+if "TEST_STARTS_SLOWLY" in os.environ and "django_pgqueue.worker" in sys.orig_argv:
+    folder = Path(os.environ["TEST_STARTS_SLOWLY"])
+    _wait_for(folder / "begin")
+    try:
+        (folder / "first").touch(exist_ok=False)
+    except FileExistsError:
+        _wait_for(folder / "fail")
+        raise LookupError("no room") from None

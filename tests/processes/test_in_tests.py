@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import signal
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.support.commands import with_database
 from tests.support.databases import roles
 from tests.support.factories import JobFactory
 from tests.support.jobs import sql
-from tests.support.schedules import jobs_of, minute, outcomes, overdue
+from tests.support.schedules import jobs_of, outcomes, overdue
 from tests.support.workers import fresh
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD)
@@ -65,54 +66,45 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@contextmanager
+def another_role(password: str) -> Iterator[str]:
+    """Change the role of the database in the settings, and its password."""
+    settings = connections.settings["default"]
+    before = {name: settings[name] for name in ("USER", "PASSWORD")}
+    with roles("tester") as (role,):
+        sql(f"ALTER ROLE \"{role}\" LOGIN PASSWORD '{password}'")
+        sql(f'GRANT "{settings["USER"]}" TO "{role}"')
+        settings.update(USER=role, PASSWORD=password)
+        try:
+            yield role
+        finally:
+            settings.update(before)
+
+
 @pytest.mark.usefixtures("_elsewhere")
-def test_a_burst_runs_what_is_due_in_the_test_database(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_burst_runs_what_is_due_in_the_test_database_with_a_password_that_no_other_user_sees(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """It sends no mail, as the test itself, and begins no work of schedules."""
-    jobs, mails, schedule = two(process_tasks.where_it_runs, ""), two(process_tasks.send_mail), overdue()
+    secret = "not-for-everybody"
+    jobs, mails, schedule = two(process_tasks.where_it_runs, secret), two(process_tasks.send_mail), overdue()
     logged, left = (enqueue(tasks.noop.using(queue_name=name)) for name in ("mail", "left"))
     handlers = [signal.getsignal(number) for number in HANDLED]
     sql("SET application_name TO 'the test'")
     files = open_files()
-    burst(processes=2, queues=["default", "mail"], verbosity=2)
+    with another_role(secret) as role:
+        burst(processes=2, queues=["default", "mail"], verbosity=2)
     assert open_files() <= files
     assert sql("SHOW application_name") == "the test"  # in the same session
     assert [signal.getsignal(number) for number in HANDLED] == handlers
-    assert [result["database"] for result in results(jobs)] == [database()] * 2
+    for result in results(jobs):
+        assert (result["database"], result["user"], result["told by"]) == (database(), role, [])
     assert results(mails) == [1, 1]
     assert (fresh(left).status, jobs_of(schedule), outcomes(schedule)) == ("pending", [], [])
     assert not Worker.objects.exists()
     said = capfd.readouterr().err
     assert f"job {logged.pk} tests.app.worker_tasks.noop done (queue mail, attempt 1" in said
     assert f"job {jobs[1].pk} has crashed before and runs isolated in process" in said
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_burst_with_schedules_runs_what_is_due_when_it_starts() -> None:
-    """It ends, although the schedule is due again and again."""
-    every_second = overdue(cron=None, every=timedelta(seconds=1))
-    missed = overdue(minute() - timedelta(minutes=3), catch_up="all")
-    burst(schedules=True)
-    assert [job.status for job in jobs_of(every_second)] == ["done"]
-    assert len(jobs_of(missed)) >= 4
-    assert {job.status for job in jobs_of(missed)} == {"done"}
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_a_changed_password_is_handed_over_and_no_other_user_sees_it() -> None:
-    secret = "not-for-everybody"
-    jobs = two(process_tasks.where_it_runs, secret)
-    settings = connections.settings["default"]
-    before = {name: settings[name] for name in ("USER", "PASSWORD")}
-    with roles("tester") as (role,):
-        sql(f"ALTER ROLE \"{role}\" LOGIN PASSWORD '{secret}'")
-        sql(f'GRANT "{settings["USER"]}" TO "{role}"')
-        settings.update(USER=role, PASSWORD=secret)
-        try:
-            burst()
-        finally:
-            settings.update(before)
-    for result in results(jobs):
-        assert (result["database"], result["user"], result["told by"]) == (database(), role, [])
 
 
 @pytest.mark.usefixtures("_elsewhere")

@@ -98,7 +98,9 @@ def test_a_shard_that_is_down_at_the_start_is_served_when_it_comes(
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(SLOW)
         environment = at_port(door.port, "other") | {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-        command = start("--alive-file", str(alive), env=environment, SHARDS=SHARDS)
+        command = start(
+            "--alive-file", str(alive), env=environment, constants={"fleet.WRITE_EVERY": 0.2}, SHARDS=SHARDS
+        )
         over(jobs[0])
         while manager.recv(4096) != b"READY=1":
             pass
@@ -106,7 +108,6 @@ def test_a_shard_that_is_down_at_the_start_is_served_when_it_comes(
     assert "other:   not reached yet; 1 process" in command.log
     assert "other: no connection yet" in command.log
     assert not Worker.objects.using("other").exists()
-    # The file is written every five seconds.
     until(lambda: "other: waiting for the server" in alive.read_text(), seconds=SLOW)
     door.open_door()
     over(jobs[1])

@@ -70,38 +70,18 @@ def test_processes_that_cannot_start_end_the_command_with_the_cause(
     assert str(raised.value) == f"worker processes failed to start 2 times in a row: {how}"
 
 
-STARTS_SLOWLY = """
-import pathlib, sys, time
-from tests.processes.settings import *
-folder = pathlib.Path({folder!r})
-
-def wait_for(name):
-    while not (folder / name).exists():
-        time.sleep(0.01)
-
-if "django_pgqueue.worker" in sys.orig_argv:
-    wait_for("begin")
-    try:
-        (folder / "first").touch(exist_ok=False)
-    except FileExistsError:
-        wait_for("fail")
-        raise LookupError("no room")
-"""
-
-
 def test_a_process_that_cannot_start_is_seen_and_does_not_stop_those_that_work(
     start: Start, tmp_path: Path
 ) -> None:
     """Memory may be short, or an installation may be running. The start is repeated, and other workers
     continue.
     """
-    (tmp_path / "slow.py").write_text(STARTS_SLOWLY.format(folder=str(tmp_path)))
     alive, job = tmp_path / "alive", enqueue(tasks.noop)
     command = start(
         "--processes", "2", "--alive-file", str(alive),
-        env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "slow"},
+        env={"TEST_STARTS_SLOWLY": str(tmp_path)},
         constants={"child.STARTING": {"warn_after": 0.1}, "child.LONGEST_BACKOFF": 0.5,
-                   "supervisor.STILLBIRTHS": 2},
+                   "supervisor.STILLBIRTHS": 2, "supervisor.WRITE_EVERY": 0.2},
     )  # fmt: skip
     command.logged("still loads the settings and apps after 0.1 s", times=2)
     assert "one is starting, but none of its processes has registered" in why(job).text

@@ -162,16 +162,14 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
     assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_neither_an_exit_with_0_nor_a_thread_that_never_ends_counts_as_work(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_neither_an_exit_with_0_nor_a_thread_that_never_ends_counts_as_work(start: Start) -> None:
     """Such a task has not finished the work of its process, and does not keep the process."""
     ends = enqueue(process_tasks.exit_once.using(priority=1), "x", 0)
     leaves, reads = enqueue(process_tasks.leave_thread), enqueue(process_tasks.read_input)
-    call_command("runqueueworker", burst=True, threads=1)
+    command = start("--burst", "--threads", "1")
+    assert command.wait() == 0, command.log
     assert {fresh(job).status for job in (ends, leaves, reads)} == {"done"}
     assert fresh(reads).result == ["", ""], "standard input is empty for tasks"
-    assert "ended with exit code 0" in caplog.text
+    assert "ended with exit code 0" in command.log
     waits = "does not wait any longer for threads that its tasks have left running: of-a-task"
-    assert waits in capfd.readouterr().err
+    assert waits in command.log
