@@ -29,6 +29,7 @@ from django_pgqueue.operations import SQL_FOLDER, RunSQLFile, read_sql
 
 from .everything_pooled import skip_what_is_set_for_a_session
 from .sessions import open_raw
+from .waiting import until
 
 
 @contextmanager
@@ -172,9 +173,8 @@ def sharded(*more: str, **settings: Any) -> Iterator[None]:
                 yield
         finally:
             silent.close()  # which lets go of the threads that wait for an answer
-            for thread in threading.enumerate():
-                if thread.name.startswith("pgqueue-ask-"):
-                    thread.join(60)
+            # Not join(): it refuses a thread that is about to begin.
+            until(lambda: not any("pgqueue-ask-" in each.name for each in threading.enumerate()), seconds=60)
             for alias in more:
                 connections[alias].close()
                 del connections[alias]

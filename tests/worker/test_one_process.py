@@ -244,13 +244,13 @@ def test_a_breakpoint_in_a_terminal() -> None:
 
 def talk(terminal: int, prompt: str, answer: str) -> str:
     """Wait for a prompt, and answer it. Return what was said until then."""
-    said = ""
-    while prompt not in said:
-        ready, _, _ = select.select([terminal], [], [], DEADLINE)
-        assert ready, f"no prompt after:\n{said}"
-        said += os.read(terminal, 4096).decode()
+    said = b""  # a read may end within a character
+    while prompt.encode() not in said:
+        ready, _, _ = select.select([terminal], [], [], 3 * DEADLINE)  # a process starts, on a busy machine
+        assert ready, f"no prompt after:\n{said.decode(errors='replace')}"
+        said += os.read(terminal, 4096)
     os.write(terminal, answer.encode())
-    return said
+    return said.decode()
 
 
 # -- pgqueue run-here
