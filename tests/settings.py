@@ -22,6 +22,7 @@ ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"  # no statement for each page
 
 
 def databases(url: str) -> dict[str, dict[str, Any]]:

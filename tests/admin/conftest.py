@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -29,6 +30,17 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine counts a few jobs in the time for the first look, too."""
     monkeypatch.setattr(actions, "FIRST_LOOK", 3.0)
+
+
+@pytest.fixture(autouse=True)
+def no_list_at_the_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django's list of all models takes a fifth of the time of a page."""
+    monkeypatch.setattr(admin.AdminSite, "enable_nav_sidebar", False)
+
+
+@pytest.fixture
+def list_at_the_side(no_list_at_the_side: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin.AdminSite, "enable_nav_sidebar", True)
 
 
 @pytest.fixture(autouse=True)

@@ -48,10 +48,9 @@ STATES: dict[str, dict[str, Any]] = {
 def staff(*permissions: str) -> Client:
     """Return the client of a staff user who has exactly these permissions."""
     user = User.objects.create_user(f"staff {User.objects.count()}", is_staff=True)
-    user.user_permissions.set(
-        Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=permissions)
-    )
-    assert user.user_permissions.count() == len(permissions)
+    found = Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=permissions)
+    user.user_permissions.add(*found)
+    assert len(found) == len(permissions)
     client = Client()
     client.force_login(user)
     return client

@@ -136,16 +136,20 @@ def test_each_page_button_and_action_needs_only_its_permissions(kind: str, rows:
                 assert not any(offers(others)), (name, missing)
         allowed = client(*needed.split())
         assert not is_button or all(offers(allowed)), name
-        with transaction.atomic():
-            read, sending = allowed.get(address).status_code, allowed.post(address, data).status_code
-            transaction.set_rollback(True)
-        assert {200, 302} & {read, sending}, name
+        read = allowed.get(address).status_code
         assert not posts or read == 405, name
+        if read not in {200, 302}:
+            with transaction.atomic():
+                assert allowed.post(address, data).status_code in {200, 302}, name
+                transaction.set_rollback(True)
 
 
 @pytest.mark.parametrize("kind", ADMINS)
 @pytest.mark.promise("get-changes-nothing")
-def test_a_get_changes_nothing_and_has_time_limits(kind: str, rows: dict[str, Model], root: Client) -> None:
+def test_a_get_changes_nothing_has_time_limits_and_needs_no_time_zones(
+    kind: str, rows: dict[str, Model], root: Client, settings: Any
+) -> None:
+    """All times are naive then."""
     unlimited = set()
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -154,13 +158,24 @@ def test_a_get_changes_nothing_and_has_time_limits(kind: str, rows: dict[str, Mo
             unlimited.add(sql)
         return execute(sql, params, many, context)
 
+    for state in STATES.values():
+        JobFactory.create(**state)
+    ScheduleFactory.create(name="paused", paused_at=timezone.now())
+    Schedule.objects.update(next_run_at=timezone.now() + timedelta(minutes=5))
+    settings.USE_TZ = False
     before = stored()
     for name, address in urls(kind, rows):
         with connection.execute_wrapper(look):
-            root.get(address)
+            assert root.get(address).status_code < 500, name
         assert root.get(address, sent(rows, kind)).status_code in {200, 302, 400, 403, 404, 405}, name
+    others = ADMINS[kind].model.objects.exclude(pk=rows[kind].pk)
+    for row in others if kind in {"job", "schedule"} else []:
+        assert root.get(url("change", row.pk, model=kind)).status_code == 200
     assert unlimited == set()
     assert stored() == before
+    for action in actions(kind):
+        data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
+        assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action
 
 
 @pytest.mark.parametrize("kind", ADMINS)
@@ -178,11 +193,15 @@ def test_without_token_or_permission_a_post_changes_nothing(kind: str, rows: dic
 
 @pytest.mark.parametrize("kind", ADMINS)
 @pytest.mark.promise("no-forbidden-button")
-def test_who_may_view_one_kind_finds_no_other_link_or_button(kind: str, rows: dict[str, Model]) -> None:
+def test_who_may_view_one_kind_finds_no_other_link_or_button(
+    kind: str, rows: dict[str, Model], list_at_the_side: None
+) -> None:
     client = staff(f"view_{kind}")
     found: dict[str, str] = {}
+    answers: dict[str, int] = {}
     for name, address in [("index", "/admin/"), *urls(kind, rows)]:
         response = client.get(address)
+        answers[address] = response.status_code
         if response.status_code == 200 and response["Content-Type"].startswith("text/html"):
             html = response.content.decode()
             found |= {unescape(link): name for link in re.findall(r'(?:href|action)="(/admin/[^"?]+)', html)}
@@ -190,8 +209,8 @@ def test_who_may_view_one_kind_finds_no_other_link_or_button(kind: str, rows: di
     of_django = re.compile("/admin/(logout|password|jsi18n)")
     links = {link: name for link, name in found.items() if not of_django.match(link)}
     assert any(f"/{kind}/" in link for link in links)
-    refused = {link: name for link, name in links.items() if client.get(link).status_code not in {200, 302}}
-    assert refused == {}
+    answers |= {link: client.get(link).status_code for link in links.keys() - answers.keys()}
+    assert {link: name for link, name in links.items() if answers[link] not in {200, 302}} == {}
 
 
 @pytest.mark.promise("arguments-need-permission")
@@ -212,22 +231,6 @@ def test_no_page_shows_arguments_without_the_permission(rows: dict[str, Any]) ->
                 if job == jobs[0] or str(job.pk) in address:
                     assert secret not in blind.get(address).content.decode(), name
     assert all(secret in body(seeing, url("change", job.pk)) for job in jobs)
-
-
-@pytest.mark.parametrize("kind", ADMINS)
-def test_no_page_needs_time_zones(kind: str, rows: dict[str, Model], root: Client, settings: Any) -> None:
-    """All times are naive then."""
-    for state in STATES.values():
-        JobFactory.create(**state)
-    Schedule.objects.update(next_run_at=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
-    settings.USE_TZ = False
-    for name, address in urls(kind, rows):
-        assert root.get(address).status_code < 500, name
-    for job in Job.objects.all() if kind == "job" else []:
-        assert root.get(url("change", job.pk)).status_code == 200
-    for action in actions(kind):
-        data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
-        assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action
 
 
 # --- A project may replace the methods that decide who may do what

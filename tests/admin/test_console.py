@@ -54,23 +54,23 @@ def way(page: str) -> str:
 
 
 @pytest.mark.django_db
-def test_each_page_has_the_bar_and_the_way_to_it(root: Client) -> None:
+def test_each_page_has_the_bar_and_the_way_to_it(root: Client, list_at_the_side: None) -> None:
     addresses = [url("changelist", model=model) for model in LISTS]
-    for address in addresses:
-        found = bar(body(root, address))
+    task, doctor = url("task", "shop.tasks.sync", model="jobstat"), f"{DATABASE}doctor/"
+    others = (url("overview"), url("failures"), DATABASE, doctor, task)
+    pages = {address: body(root, address) for address in (*addresses, *others)}
+    for address, model in zip(addresses, LISTS, strict=True):
+        found = bar(pages[address])
         assert [each for each, current in found.values() if current == "page"] == [address]
         assert {*addresses} <= {each for each, _current in found.values()}
+        assert marked(pages[address]) == [model]
     assert here(body(root, url("change", JobFactory.create().pk))) == {"Jobs": "true"}
     assert here(body(root, url("change", WorkerFactory.create().pk, model="worker"))) == {"Workers": "true"}
-    overview, task = body(root, url("overview")), url("task", "shop.tasks.sync", model="jobstat")
-    assert here(overview) == {"Overview": "page"}
-    assert [marked(body(root, address)) for address in addresses] == [[model] for model in LISTS]
-    for address in (url("overview"), url("failures"), DATABASE, f"{DATABASE}doctor/"):
-        assert marked(body(root, address)) == [], "it is the page of no model"
-    assert marked(body(root, task)) == ["jobstat"]
-    assert way(overview) == "Home Job queue Overview"
-    assert way(body(root, addresses[0])) == "Home Job queue Jobs"
-    assert way(body(root, task)) == "Home Job queue Tasks shop.tasks.sync"
+    assert here(pages[url("overview")]) == {"Overview": "page"}
+    assert [marked(pages[each]) for each in others] == [[], [], [], [], ["jobstat"]], "4 are of no model"
+    assert way(pages[url("overview")]) == "Home Job queue Overview"
+    assert way(pages[addresses[0]]) == "Home Job queue Jobs"
+    assert way(pages[task]) == "Home Job queue Tasks shop.tasks.sync"
     of_limit = url("delete", set_limit(name="bank", concurrency=1).pk, model="limit")
     assert here(body(root, of_limit)) == {"Limits": "true"}
     chosen = {"action": "delete_selected", "_selected_action": [QueueFactory.create().pk], "index": 0}
