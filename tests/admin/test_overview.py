@@ -34,7 +34,7 @@ def worker(**columns: Any) -> Any:
     return WorkerFactory.create(**{"heartbeat_at": ago(hours=-1), **columns})
 
 
-def test_the_ways_to_the_overview(root: Client) -> None:
+def test_the_ways_to_the_overview(root: Client, list_at_the_side: None) -> None:
     for address in (url("changelist"), url("changelist", model="queue"), "/admin/django_pgqueue/"):
         assert f'href="{OVERVIEW}"' in body(root, address)
     assert OVERVIEW not in body(staff("view_queue"), "/admin/django_pgqueue/")

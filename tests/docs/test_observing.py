@@ -70,7 +70,7 @@ def test_users_choose_the_zone_of_the_times(admin_client: Client, settings: Any)
     session = admin_client.session
     session["zone"] = "Asia/Tokyo"
     session.save()
-    admin_client.cookies["sessionid"] = session.session_key
+    admin_client.cookies["sessionid"] = str(session.session_key)
     assert 'data-pgqueue-zone="Asia/Tokyo" data-pgqueue-kept>' in admin_client.get(address).content.decode()
 
 
