@@ -72,29 +72,6 @@ def test_each_sql_file_is_installed_by_exactly_one_migration() -> None:
     assert used == dict.fromkeys((str(path.relative_to(SQL_FOLDER)) for path in sql_files()), 1)
 
 
-@pytest.mark.promise("uninstall")
-def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
-    with alias("fresh", NAME=database) as fresh:
-        migrate(fresh)
-        first = names(fresh)
-        assert "pgqueue_job_past_8" in first
-        assert "_pgqueue_finish_one" in first
-        assert names(fresh, TRIGGERS) == [
-            "pgqueue_attach", "pgqueue_check_size", "pgqueue_guard", "pgqueue_schedule_changed",
-            "pgqueue_wake_insert", "pgqueue_wake_update",
-        ]  # fmt: skip
-        enqueue(noop.using(database=fresh))
-        migrate(fresh, "0001")
-        assert names(fresh, TRIGGERS) == []
-        assert "pgqueue_job_past_8" in names(fresh)
-        assert "_pgqueue_finish_one" not in names(fresh)
-        migrate(fresh, "zero")
-        assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
-        migrate(fresh)
-        assert names(fresh) == first
-        assert sql("SELECT pgqueue_enqueue('a.b')", using=fresh) == 1
-
-
 def test_migrations_leave_the_search_path_as_it_was(database: str) -> None:
     with alias("fresh", NAME=database) as fresh:
         sql("CREATE SCHEMA one", using=fresh)
@@ -279,23 +256,44 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
 ENQUEUES: list[Callable[[], object]] = [lambda: enqueue(noop, 1), lambda: enqueue_many([noop.bind(1)])]
 
 
-@pytest.mark.promise("not-migrated-worker", "not-migrated-enqueue")
-def test_each_state_before_the_newest_migration() -> None:
-    """This undoes all migrations, one at a time."""
-    with fresh_database() as database, alias("fresh", NAME=database) as fresh:
+@pytest.mark.promise("uninstall", "not-migrated-worker", "not-migrated-enqueue")
+def test_migrations_go_back_one_by_one_and_forward_again_and_each_state_says_what_to_do(
+    database: str,
+) -> None:
+    with alias("fresh", NAME=database) as fresh:
         ours = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": {"database": fresh}}
         with override_settings(TASKS={"default": ours}):
             migrate(fresh)
-            names = MigrationLoader(connections[fresh]).graph.nodes
-            _newest, *before = sorted((name for app, name in names if app == "django_pgqueue"), reverse=True)
-            for name in [*before, "zero"]:
+            whole = names(fresh)
+            assert {"pgqueue_job_past_8", "_pgqueue_finish_one"} <= {*whole}
+            assert names(fresh, TRIGGERS) == [
+                "pgqueue_attach", "pgqueue_check_size", "pgqueue_guard", "pgqueue_schedule_changed",
+                "pgqueue_wake_insert", "pgqueue_wake_update",
+            ]  # fmt: skip
+            nodes = MigrationLoader(connections[fresh]).graph.nodes
+            _newest, *before = sorted((name for app, name in nodes if app == "django_pgqueue"), reverse=True)
+            enqueue(noop.using(database=fresh))
+            for name in before:
                 migrate(fresh, name)
-                with pytest.raises(CommandError, match=r"manage\.py migrate --database fresh"):
-                    _conditions.check_database(fresh)
-                (warning,) = check_database(None, databases=[fresh])
-                assert warning.id == "pgqueue.W003"
-                for add in ENQUEUES:
-                    enqueues(add, fresh)
+                refused_until_migrated(fresh)
+            assert names(fresh, TRIGGERS) == []
+            assert "pgqueue_job_past_8" in names(fresh)
+            assert "_pgqueue_finish_one" not in names(fresh)
+            migrate(fresh, "zero")
+            refused_until_migrated(fresh)
+            assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
+            migrate(fresh)
+        assert names(fresh) == whole
+        assert sql("SELECT pgqueue_enqueue('a.b')", using=fresh) == 1
+
+
+def refused_until_migrated(fresh: str) -> None:
+    with pytest.raises(CommandError, match=r"manage\.py migrate --database fresh"):
+        _conditions.check_database(fresh)
+    (warning,) = check_database(None, databases=[fresh])
+    assert warning.id == "pgqueue.W003"
+    for enqueue_one in ENQUEUES:
+        enqueues(enqueue_one, fresh)
 
 
 def enqueues(add: Callable[[], object], fresh: str) -> None:
