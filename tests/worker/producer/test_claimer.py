@@ -21,7 +21,7 @@ from tests.app.worker_tasks import noop
 from tests.support.jobs import LONG_AGO, add, register, sql_claim, value
 from tests.support.plans import CLAIM_INDEX, LIVE, reads
 from tests.support.sessions import Connection
-from tests.support.workers import done, fresh, over, run_due, until, working
+from tests.support.workers import done, fresh, over, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -232,15 +232,6 @@ def test_a_search_looks_above_the_marks_of_known_ranges(one: Connection) -> None
 # --- Limits: what runs at once, in which order, and when a change takes effect
 
 
-def test_jobs_of_a_key_run_one_after_the_other_in_order() -> None:
-    enqueue_many(limited.ship.bind(1, f"{number}") for number in range(15))
-    for number in range(15, 20):
-        enqueue(limited.ship, 1, f"{number}")
-    run_due(threads=4)
-    assert [str(number) for number in range(20)] == tasks.SEEN
-    assert not Job.objects.exclude(status="done").exists()
-
-
 def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
     with working(threads=3):
         jobs = [enqueue(limited.two, f"hold {number}") for number in range(3)]
@@ -311,17 +302,6 @@ def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -
         until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
         tasks.release("hold it")
         over(old)
-
-
-@pytest.mark.promise("rate-order")
-def test_jobs_start_at_their_rate_and_in_order() -> None:
-    with working(threads=4):
-        jobs = [enqueue(limited.quick, 7, str(number)) for number in range(10)]
-        over(*jobs)
-    assert [str(number) for number in range(10)] == tasks.SEEN
-    starts = [fresh(job).last_attempted_at for job in jobs]
-    assert None not in starts
-    assert max(starts) - min(starts) >= timedelta(seconds=0.4)  # type: ignore[operator, type-var]
 
 
 @pytest.mark.promise("rate-change")
