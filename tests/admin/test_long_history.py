@@ -20,7 +20,7 @@ from django_pgqueue.jobs import chunks
 from django_pgqueue.models import Job, JobProgress, Worker
 from django_pgqueue.monitoring import queues
 from example_project.demo.shop.seed import seed
-from tests.browser.addresses import NAMES, address
+from tests.browser.hands import NAMES, address
 from tests.support import schedules
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.jobs import sql

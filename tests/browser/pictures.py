@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .addresses import address
+from .hands import address
 
 if TYPE_CHECKING:
     from .conftest import Open

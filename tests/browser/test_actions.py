@@ -31,8 +31,21 @@ from tests.support.figures import fold, note
 from tests.support.waiting import until
 from tests.support.workers import working
 
-from .addresses import address, change, page as address_of
-from .hands import REASON, SURE, Pressed, buttons, delete, name_of, offered, press, said, tick
+from .hands import (
+    REASON,
+    SURE,
+    Pressed,
+    address,
+    buttons,
+    change,
+    delete,
+    name_of,
+    offered,
+    page as address_of,
+    press,
+    said,
+    tick,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -14,9 +14,8 @@ from django_pgqueue.admin import JobAdmin
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory
 
-from .addresses import address, change
 from .faults import axe
-from .hands import tick
+from .hands import address, change, tick
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -16,8 +16,8 @@ from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.monitoring import queues
 from tests.support.factories import JobFactory
 
-from .addresses import address, change, page as address_of
 from .conftest import ROWS
+from .hands import address, change, page as address_of
 from .test_keyboard import focused
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from django_pgqueue.admin import base
 from django_pgqueue.admin.bulk import actions
 from django_pgqueue.models import Job
 
-from .addresses import NAMES, address, change
 from .conftest import LOOKS
 from .faults import SEEN, Faults, axe, bare_times, overflow, small
-from .hands import press
+from .hands import NAMES, address, change, press
 
 if TYPE_CHECKING:
     from .conftest import Open

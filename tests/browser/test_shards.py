@@ -10,7 +10,7 @@ import pytest
 from example_project.demo.shop.seed import seed
 from tests.support.databases import sharded
 
-from .addresses import address
+from .hands import address
 from .test_pages import look_again_on_a_phone, look_at
 
 if TYPE_CHECKING:

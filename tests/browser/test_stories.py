@@ -28,9 +28,8 @@ from tests.support.factories import WorkerFactory
 from tests.support.figures import count, fold, note
 from tests.support.waiting import until
 
-from .addresses import address
 from .conftest import ROWS, TIMEOUT
-from .hands import SURE, press
+from .hands import SURE, address, press
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Request

@@ -13,7 +13,7 @@ import pytest
 from django_pgqueue.admin import display
 from django_pgqueue.models import Job, Schedule
 
-from .addresses import address, change
+from .hands import address, change
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -38,7 +38,7 @@ from .harness.ledger import (
 )
 from .harness.load import Load
 from .harness.scenario import recoveries
-from .scenarios.limits import Interval, at_once
+from .scenarios.processes import Interval, at_once
 
 Change = Callable[[Ledger], object]
 

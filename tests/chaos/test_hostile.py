@@ -38,7 +38,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     )
     environment = {
         **with_database(OPTIONS={"sslrootcert": "certificates/root.crt"}),  # no server requires it here
-        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
         "TEST_RELATIVE_PATH": os.path.relpath(tmp_path / "modules", ROOT),
     }
     command = start("--threads", "2", env=environment)
@@ -262,7 +262,7 @@ def test_pools_of_processes_work_and_can_be_ended(start: Start, path: Path) -> N
 
 
 def test_a_signal_that_reaches_a_child_at_once_is_not_lost(start: Start) -> None:
-    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.chaos.settings", "TEST_SLOW_FORK": "1"})
+    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.processes.settings", "TEST_SLOW_FORK": "1"})
     job = enqueue(forking_tasks.end_pools)
     over(job)
     assert fresh(job).status == "done", command.log

@@ -10,20 +10,27 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Edge, Job, JobBatch, Queue, Tally
-from tests.support.flows import (  # fmt: skip
+from tests.support.jobs import (  # fmt: skip
+    add,
+    add_in_one,
     after,
     batch_call,
+    cancel,
+    claim,
     close,
     counts,
     edges,
+    edit,
+    finish,
     maintenance,
     members,
     open_batch,
     outcome,
     reason,
+    retry,
     status,
+    value,
 )
-from tests.support.jobs import add, add_in_one, cancel, claim, edit, finish, retry, value
 from tests.support.limits import set_limit
 from tests.support.sessions import Connect, Connection
 

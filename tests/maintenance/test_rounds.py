@@ -24,8 +24,7 @@ from django_pgqueue.tasks import paths
 from django_pgqueue.testing import run_jobs
 from tests.app import limit_tasks
 from tests.support.figures import count, counted, forget, roll_up
-from tests.support.flows import after, members, open_batch, outcome, status
-from tests.support.jobs import add, value
+from tests.support.jobs import add, after, members, open_batch, outcome, status, value
 from tests.support.sessions import Connect, Connection, start
 from tests.support.waiting import until
 

@@ -23,6 +23,13 @@ ROOT_URLCONF = "tests.processes"
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
 PGQUEUE = {**PGQUEUE, **json.loads(os.environ.get("TEST_PGQUEUE", "{}"))}  # noqa: F405
 
+if path := os.environ.get("TEST_RELATIVE_PATH"):  # relative to the working directory
+    sys.path.append(path)
+    INSTALLED_APPS = [*INSTALLED_APPS, "found_late"]
+    PGQUEUE = {**PGQUEUE, "TASK_MODULES": [*TASK_MODULES, "late"]}  # noqa: F405
+if "TEST_SLOW_FORK" in os.environ:  # makes races before the first line of a child more likely
+    os.register_at_fork(after_in_child=lambda: time.sleep(0.2))
+
 
 def _wait_for(path: Path) -> None:
     while not path.exists():

@@ -12,8 +12,7 @@ from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import Idle
-from tests.support.flows import after
-from tests.support.jobs import add, claim, finish, over, retry, value
+from tests.support.jobs import add, after, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

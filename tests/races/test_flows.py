@@ -10,21 +10,28 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from tests.support.flows import (
+from tests.support.jobs import (
+    add,
     after,
     attach,
     batch_call,
+    cancel,
+    claim,
     close,
     counts,
     edges,
+    edit,
+    finish,
     maintenance,
     members,
     open_batch,
     outcome,
     reason,
+    retry,
+    running,
     status,
+    value,
 )
-from tests.support.jobs import add, cancel, claim, edit, finish, retry, running, value
 from tests.support.sessions import Connect, Connection, behind, start
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,13 +1,18 @@
-"""``run_jobs`` in each kind of test, ``travel``, and steps."""
+"""``run_jobs`` in each kind of test, ``travel``, steps, the pytest plugin, and real workers."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
@@ -24,9 +29,20 @@ from django_pgqueue import (
     set_limit,
 )
 from django_pgqueue.models import Job, Pause, Schedule, ScheduleRun, Step, Worker
-from django_pgqueue.testing import arun_jobs, databases, run_jobs, run_maintenance, running, travel
+from django_pgqueue.testing import (
+    RunningWorker,
+    arun_jobs,
+    assert_enqueued,
+    databases,
+    pytest_plugin,
+    run_jobs,
+    run_maintenance,
+    running,
+    running_worker,
+    travel,
+)
 from django_pgqueue.testing.factories import JobFactory, WorkerFactory
-from tests.app import inline_tasks as tasks, step_tasks, unique_tasks
+from tests.app import inline_tasks, inline_tasks as tasks, process_tasks, step_tasks, unique_tasks
 from tests.app.models import Entry
 from tests.support.jobs import fetch, sql
 from tests.support.workers import fresh
@@ -389,3 +405,92 @@ def test_a_step_in_a_transaction_of_the_task_is_refused_in_tests_too() -> None:
     enqueue(step_tasks.in_transaction, "step")
     with pytest.raises(StepError, match="was called in transaction"):
         run_jobs()
+
+
+# --- The pytest plugin in projects of its own, and a real worker on the test database
+
+
+BARE = """
+import sys
+import pytest
+
+def test_nothing_of_django_is_imported():
+    assert "django_pgqueue.testing.pytest_plugin" in sys.modules
+    assert "django" not in sys.modules
+
+@pytest.mark.skip
+def test_fixtures_are_not_used(run_jobs, immediate_jobs, dummy_jobs): ...
+"""
+
+
+def test_pytest_finds_it_and_its_fixtures_are_described() -> None:
+    (found,) = [each for each in entry_points(group="pytest11") if each.name == "django_pgqueue"]
+    assert found.load() is pytest_plugin
+    for name in ("run_jobs", "immediate_jobs", "dummy_jobs", "pgqueue_worker"):
+        assert getattr(pytest_plugin, name).__doc__
+
+
+def test_it_disturbs_no_project_without_django(tmp_path: Path) -> None:
+    (tmp_path / "test_bare.py").write_text(BARE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-c", "/dev/null", "--rootdir", ".",
+         "-p", "no:cacheprovider", "-p", "no:django", "-p", "no:xdist", "test_bare.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.django_db
+def test_a_failed_assertion_hides_the_frames_of_the_kit() -> None:
+    with pytest.raises(AssertionError) as caught:
+        assert_enqueued("shop.tasks.report")
+    shown = [Path(entry.path).name for entry in caught.traceback if not entry.ishidden(caught)]
+    assert shown == [Path(__file__).name]
+
+
+# --- A real worker
+
+
+def test_a_worker_runs_the_jobs_of_the_test_database(pgqueue_worker: RunningWorker) -> None:
+    job = pgqueue_worker.join(enqueue(process_tasks.where_it_runs, "no secret"))
+    assert job.result is not None
+    assert job.result["database"] == connection.settings_dict["NAME"]
+    failed = enqueue(inline_tasks.end, "fail")
+    assert pgqueue_worker.join(failed.pk).status == "failed"
+    result = inline_tasks.see.enqueue(1)
+    assert pgqueue_worker.join(result).status == pgqueue_worker.join(result.id).status == "done"
+    with pytest.raises(ValueError, match="in the database 'other', and the worker is in 'default'"):
+        pgqueue_worker.join("other:5")
+    assert "Fatal" in pgqueue_worker.log
+    with pytest.raises(AssertionError, match=r"is pending after 0 s\n\nThe log.*\n(.|\n)*Fatal"):
+        pgqueue_worker.join(enqueue(inline_tasks.see.using(run_after=timedelta(hours=1)), 1), timeout=0)
+    assert pgqueue_worker.stop() == 0
+    assert not Worker.objects.exists()
+    with pytest.raises(AssertionError, match="the worker has ended, and job"):
+        pgqueue_worker.join(enqueue(inline_tasks.see, 1))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_does_not_start_shows_its_log() -> None:
+    with (
+        pytest.raises(
+            AssertionError, match=r"has ended at its start\n\nThe log of the worker:\n(.|\n)*threads"
+        ),
+        running_worker(threads=0),
+    ):
+        pass
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_a_transaction_it_is_refused() -> None:
+    with (
+        transaction.atomic(),
+        pytest.raises(ImproperlyConfigured, match=r"TransactionTestCase.*run_jobs\(\)"),
+    ):
+        running_worker().__enter__()
+
+
+class WithAWorker(TestCase):
+    def test_it_is_refused(self) -> None:
+        with pytest.raises(ImproperlyConfigured, match=r"this test is in a transaction on 'default'"):
+            running_worker().__enter__()

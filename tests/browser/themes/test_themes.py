@@ -14,8 +14,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.browser.addresses import NAMES, address
 from tests.browser.faults import axe, overflow
+from tests.browser.hands import NAMES, address
 from tests.browser.test_pages import DJANGO, NO_PAGE, SETTLED
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import clocks, disks, limits, network, poison, processes, server, sessions, upgrade
+from . import clocks, network, poison, processes, server, sessions, upgrade
 
 SCENARIOS = {
     scenario.name: scenario
-    for module in (processes, server, disks, sessions, network, poison, clocks, limits, upgrade)
+    for module in (processes, server, sessions, network, poison, clocks, upgrade)
     for scenario in module.SCENARIOS
 }
