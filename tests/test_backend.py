@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
-from django.db import connections, transaction
+from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue import Unique, acancel, aenqueue, compat, enqueue, enqueue_many, task
@@ -21,7 +21,6 @@ from django_pgqueue.compat import (
     TaskResultDoesNotExist,
     TaskResultStatus,
     task_backends,
-    task_enqueued,
 )
 from django_pgqueue.exceptions import InvalidJSON, WrongBackend
 from django_pgqueue.jobs import results
@@ -344,23 +343,6 @@ def test_public_ids() -> None:
 
 
 @pytest.mark.django_db
-def test_task_enqueued_is_sent() -> None:
-    seen: list[Any] = []
-
-    def receiver(sender: Any, task_result: Any, **kwargs: Any) -> None:
-        seen.append((sender, task_result))
-
-    task_enqueued.connect(receiver)
-    try:
-        result = send.enqueue(1)
-        async_to_sync(send.aenqueue)(2)
-    finally:
-        task_enqueued.disconnect(receiver)
-    assert seen[0] == (PgQueueBackend, result)
-    assert seen[1][1].args == [2]
-
-
-@pytest.mark.django_db
 def test_the_backend_keeps_no_state() -> None:
     """Django creates one for each thread and async context, so what one knows, others do not."""
     with override_settings(TASKS={"default": OURS}):
@@ -443,16 +425,6 @@ def test_no_async_method_uses_the_database_on_the_event_loop() -> None:
 def _forget(job_id: str) -> None:
     """Drop a job, as its retention does, but keep the window of its key."""
     Job.objects.filter(pk=job_id)._raw_delete("default")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_rollback_takes_the_job_away() -> None:
-    with transaction.atomic():
-        result = send.enqueue(1)
-        assert send.get_result(result.id) == result
-        transaction.set_rollback(True)
-    with pytest.raises(TaskResultDoesNotExist):
-        send.get_result(result.id)
 
 
 @pytest.mark.django_db

@@ -17,6 +17,7 @@ from django_pgqueue.compat import InvalidTask, InvalidTaskBackend, task_enqueued
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.tasks.task import BoundTask
 from django_pgqueue.testing import dummy_jobs
 from tests.app.tasks import elsewhere, mail, noop, short_lived
@@ -288,7 +289,8 @@ def heard() -> Iterator[list[Any]]:
     """What a receiver of the signal gets."""
     found: list[Any] = []
 
-    def hear(task_result: Any, **kwargs: Any) -> None:
+    def hear(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        assert sender is type(default_backend())
         found.append(task_result)
 
     task_enqueued.connect(hear)
@@ -304,8 +306,9 @@ def test_every_way_of_enqueuing_sends_the_signal(heard: list[Any]) -> None:
     with Batch() as batch:
         batch.add([send.bind(6)])
     chain([send.bind(7), send.bind(8)])
-    send.enqueue(9)
-    assert [result.args for result in heard] == [[number] for number in range(1, 10)]
+    assert send.enqueue(9) == heard[-1]
+    assert async_to_sync(send.aenqueue)(10) == heard[-1]
+    assert [result.args for result in heard] == [[number] for number in range(1, 11)]
     assert heard[4].task.priority == 7
     assert heard[4].kwargs == {"note": "x"}
     assert [int(result.id) for result in heard] == list(

@@ -299,13 +299,6 @@ def test_extending_takes_a_duration(seconds: Any) -> None:
         extend(1, seconds)
 
 
-def test_extending_by_plain_sql() -> None:
-    job = JobFactory.create(running=True, deadline=timezone.now())
-    assert sql("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk) == [job.pk]
-    assert sql("SELECT pgqueue_extend(ARRAY[%s::bigint], '1 minute')", job.pk + 1) == []
-    assert seconds_left(job) > 50
-
-
 @pytest.mark.parametrize("duration", ["'-1 second'", "NULL", "'101 years'"])
 def test_extending_by_plain_sql_takes_a_duration(duration: str) -> None:
     with pytest.raises(Exception, match="extend: the duration must be from 0 to 100 years"):
