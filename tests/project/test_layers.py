@@ -215,6 +215,8 @@ def test_imports_inside_functions_have_a_reason() -> None:
 MOST_FILES = 216  # of Python, with migrations
 MOST_LINES = 43_850  # with docstrings
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
+MOST_FILES_OF_TESTS = 380  # all of Python below tests/
+MOST_LINES_OF_TESTS = 76_300
 MOST_WORDS_OF_DECISIONS = 7_500  # half of the 15,000 that they had: the decision, why, and the figures
 
 #: A module of fewer lines belongs in the only module that imports it.
@@ -235,6 +237,13 @@ def test_files_and_lines_are_within_the_budget() -> None:
     # A budget far above what is there would let the next commits grow unseen.
     assert MOST_FILES - 6 < len(sources()) <= MOST_FILES
     assert MOST_LINES - 600 < sum(len(text.splitlines()) for text in sources().values()) <= MOST_LINES
+
+
+def test_the_tests_are_within_their_budget() -> None:
+    """A test that joins a table of cases, or a file of its topic, costs less than one of its own."""
+    found = [len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")]
+    assert len(found) <= MOST_FILES_OF_TESTS
+    assert sum(found) <= MOST_LINES_OF_TESTS
 
 
 def test_the_root_holds_few_modules() -> None:
