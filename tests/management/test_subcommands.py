@@ -66,8 +66,14 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
 
 
 def run(*arguments: str, **options: Any) -> str:
+    """Return what the command prints. Without options, it is called without a look at those of all others."""
     out = StringIO()
-    call_command("pgqueue", *arguments, stdout=out, **options)
+    if options:
+        call_command("pgqueue", *arguments, stdout=out, **options)
+    else:
+        command = load_command_class("django_pgqueue", "pgqueue")
+        given = vars(command.create_parser("", "pgqueue").parse_args(arguments))
+        command.execute(**given, stdout=out, skip_checks=True)
     return out.getvalue().strip()
 
 
