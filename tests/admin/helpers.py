@@ -15,12 +15,13 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.db import connections
+from django.db.models import Model
 from django.test import Client, RequestFactory
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause, set_limit
-from django_pgqueue.models import FailureGroup, Job, JobBatch
+from django_pgqueue.models import FailureGroup, Job, JobBatch, Queue, Schedule
 from tests.app.tasks import noop
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 from tests.support.figures import failure
@@ -34,6 +35,8 @@ ADMINS: dict[str, Any] = {
     for model, model_admin in admin.site._registry.items()
     if model._meta.app_label == "django_pgqueue"
 }
+#: The models of the lists that need no page.
+LISTS = {f"/admin/django_pgqueue/{model._meta.model_name}/": model for model in (Job, Queue, Schedule)}
 STATES: dict[str, dict[str, Any]] = {
     "pending": {},
     "retry": {"retrying": True},
@@ -134,19 +137,20 @@ def steady(text: str) -> str:
     return text
 
 
-def opened(client: Client | None = None, /, **query: Any) -> Any:
-    """Return the list of jobs as the user of a client opens it, or a superuser, without its page."""
+def opened(client: Client | None = None, model: type[Model] = Job, /, **query: Any) -> Any:
+    """Return a list as the user of a client opens it, or a superuser, without its page."""
     request = RequestFactory().get(LIST, query)
     request.user = User(is_superuser=True, is_active=True)
     if client is not None:
         request.user = User.objects.get(pk=client.session["_auth_user_id"])
-    return admin.site.get_model_admin(Job).get_changelist_instance(request)
+    return admin.site.get_model_admin(model).get_changelist_instance(request)
 
 
 def listed(client: Client, address: str = LIST, /, **query: Any) -> list[Any]:
     """Return the ids on a list, from the top."""
-    if address == LIST:
-        return [row.pk for row in opened(client, **query).result_list]
+    model = LISTS.get(address)
+    if model is not None:
+        return [row.pk for row in opened(client, model, **query).result_list]
     response = client.get(address, query)
     assert response.status_code == 200
     return [row.pk for row in response.context["cl"].result_list]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -215,14 +216,17 @@ DJANGO = ("_history", "_delete")
 DOCTOR = "jobstat_database_doctor"
 
 
-def test_each_page_sends_few_statements(root: Client) -> None:
+def test_each_page_sends_few_statements(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin.ModelAdmin, "list_per_page", 30)  # more than may be sent
     seed("default", 300)  # a page with rows of each kind sends the most
     counts = {}
     for name in NAMES:
+        if name.endswith((*DJANGO, DOCTOR)):
+            continue
         path = address(name)
         with CaptureQueriesContext(connection) as captured:
             response = root.get(path)
-        if response.status_code == 200 and not name.endswith((*DJANGO, DOCTOR)):
+        if response.status_code == 200:
             counts[name] = len(captured)
     assert counts["job_overview"] > 10
     assert {name: count for name, count in counts.items() if count > MOST} == {}

@@ -286,7 +286,6 @@ def test_the_form_says_what_a_name_is_and_suggests_those_in_use(root: Client) ->
 def test_a_banner_on_each_page_says_that_everything_is_paused(root: Client) -> None:
     models = ("job", "queue", "worker", "jobstat", "pause")
     pages = [url("overview"), *(url("changelist", model=model) for model in models)]
-    assert [page for page in pages if "Everything is paused" in body(root, page)] == []
     found = pause(everything=True, reason="<moving>", author="ann", duration=HOUR)
     for page in pages:
         html = body(root, page)
