@@ -162,13 +162,13 @@ def accept_options(parser: ArgumentParser, outer: ArgumentParser) -> None:
 class Later:
     """The parser of a subcommand, which is made when it is used: to make all takes longer than to run one."""
 
-    def __init__(self, subcommand: Subcommand, outer: Parser, prog: str) -> None:
-        self._given = subcommand, outer, prog
+    def __init__(self, subcommand: Subcommand, outer: Parser, **options: Any) -> None:
+        self._given = subcommand, outer, options
 
     @cached_property
     def _made(self) -> Parser:
-        subcommand, outer, prog = self._given
-        parser = Parser(prog=prog, called_from_command_line=outer.called_from_command_line)
+        subcommand, outer, options = self._given
+        parser = Parser(called_from_command_line=outer.called_from_command_line, **options)
         parser.description, parser.formatter_class = f"{subcommand.help}.", DjangoHelpFormatter
         accept_options(parser, outer)
         if subcommand.has_json:
