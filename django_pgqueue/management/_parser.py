@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from operator import methodcaller
 from pkgutil import iter_modules
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
-from django.core.management.base import CommandError, CommandParser, DjangoHelpFormatter
+from django.core.management.base import CommandError, CommandParser
 
 from ..tasks.misuse import words
 from . import subcommands
@@ -157,25 +157,3 @@ def accept_options(parser: ArgumentParser, outer: ArgumentParser) -> None:
             option = copy(action)
             option.default = SUPPRESS
             parser._add_action(option)
-
-
-class Later:
-    """The parser of a subcommand, which is made when it is used: to make all takes longer than to run one."""
-
-    def __init__(self, subcommand: Subcommand, outer: Parser, **options: Any) -> None:
-        self._given = subcommand, outer, options
-
-    @cached_property
-    def _made(self) -> Parser:
-        subcommand, outer, options = self._given
-        parser = Parser(called_from_command_line=outer.called_from_command_line, **options)
-        parser.description, parser.formatter_class = f"{subcommand.help}.", DjangoHelpFormatter
-        accept_options(parser, outer)
-        if subcommand.has_json:
-            parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-        for add in subcommand.arguments:
-            add(parser)
-        return parser
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -37,7 +37,7 @@ from tests.support.figures import classes, failure
 from tests.support.jobs import sql
 from tests.support.wording import lasting
 
-from .test_subcommands import REFERENCE, call, run
+from .test_subcommands import REFERENCE, run
 
 DECLARED = (limit_tasks, unique_tasks)  # imported, so that their tasks are known
 
@@ -470,7 +470,7 @@ def printed(*arguments: str, **options: Any) -> str:
     """Return what the command prints, and below it the error with which it ends."""
     out = StringIO()
     try:
-        call(out, *arguments, **options)
+        call_command("pgqueue", *arguments, stdout=out, **options)
     except CommandError as error:
         return f"{out.getvalue()}Error {error.returncode}: {error}".split("connection to server")[0]
     return out.getvalue()
@@ -480,7 +480,7 @@ def document(*arguments: str) -> Any:
     """Return the document that the command prints, whatever it says below it."""
     out = StringIO()
     with suppress(CommandError):
-        call(out, *arguments, "--json")
+        call_command("pgqueue", *arguments, "--json", stdout=out)
     return json.loads(out.getvalue())
 
 

@@ -65,20 +65,9 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
     return subcommand
 
 
-def call(out: StringIO, *arguments: str, **options: Any) -> None:
-    """Call the command; without options, it takes no look at those of all subcommands."""
-    if options:
-        call_command("pgqueue", *arguments, stdout=out, **options)
-    else:
-        command = load_command_class("django_pgqueue", "pgqueue")
-        given = vars(command.create_parser("", "pgqueue").parse_args(arguments))
-        command.execute(**given, stdout=out, skip_checks=True)
-
-
 def run(*arguments: str, **options: Any) -> str:
-    """Return what the command prints."""
     out = StringIO()
-    call(out, *arguments, **options)
+    call_command("pgqueue", *arguments, stdout=out, **options)
     return out.getvalue().strip()
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, DjangoHelpFormatter
 from django.db import connections
 from django.utils import translation
 
@@ -20,7 +20,7 @@ from ...postgres.timeout import TimeLimitReached
 from .._arguments import database_alias
 from .._conditions import check_database, check_vendor, on_shards, reachable
 from .._output import Block, No, Output, Table, no_reader, prepare
-from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, Later, Subcommand, found, hinting
+from .._parser import BROKEN_PIPE, DEFAULT, INTERRUPTED, USAGE, Subcommand, accept_options, found, hinting
 
 
 class Command(BaseCommand):
@@ -36,9 +36,19 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
-        chosen: Any = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", parser_class=Later)
+        chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
         for name, subcommand in found().items():
-            chosen.add_parser(name, help=subcommand.help, subcommand=subcommand, outer=parser)
+            inner = chosen.add_parser(
+                name,
+                help=subcommand.help,
+                description=f"{subcommand.help}.",
+                formatter_class=DjangoHelpFormatter,
+            )
+            accept_options(inner, parser)
+            if subcommand.has_json:
+                inner.add_argument("--json", action="store_true", help="print JSON instead of text")
+            for add in subcommand.arguments:
+                add(inner)
         self._parsers: Mapping[str, ArgumentParser] = chosen.choices
 
     # The output is in English, whatever LANGUAGE_CODE is: scripts read it, and so does who helps.
