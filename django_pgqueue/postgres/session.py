@@ -239,6 +239,11 @@ class Session:
             if prepare and isinstance(error, _STALE):
                 raise StalePreparedStatementError(error) from error
             raise
+        except ValueError as error:
+            if not self.is_lost:
+                raise
+            # Race: the session ended between the two answers to a prepare; psycopg before 3.3.3 expects one.
+            raise psycopg.OperationalError("the session ended while a statement was prepared") from error
         finally:
             self.connection.prepare_threshold = None
         self._succeeded |= texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -172,6 +173,7 @@ def test_the_own_error_of_a_statement_replaces_a_session_only_once(session: Sess
 
 
 SOON = 0.3
+SYNC = b"S\0\0\0\4"  # the message that ends what a client sends, before it waits
 
 
 @pytest.fixture
@@ -210,6 +212,23 @@ def test_a_connection_that_a_proxy_has_forgotten(
     assert time.monotonic() - began < 6.0
     assert worker.connection.closed
     assert link.is_forgotten
+
+
+def test_race_a_session_ends_while_a_statement_is_prepared(
+    between: Proxy, worker: Session, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has prepared it and reads on. psycopg expects one answer (before 3.3.3), and gets two."""
+    monkeypatch.setattr(liveness, "DEADLINE", 60.0)
+    other, pid = connect(autocommit=True), worker.connection.info.backend_pid
+    waits = "SELECT FROM pg_stat_activity WHERE pid = %s AND state = 'active' AND wait_event = 'ClientRead'"
+    worker.value("SELECT 1")
+    between.withheld = SYNC
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(worker.value, "SELECT 1")
+        until(lambda: other.execute(waits, (pid,)).fetchone() is not None)
+        other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        with pytest.raises(LOST_CONNECTION):
+            answer.result()
 
 
 def test_an_answer_that_is_read_while_something_else_is_done(between: Proxy, worker: Session) -> None:

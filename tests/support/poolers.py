@@ -211,6 +211,8 @@ class Link:
                     self.started += data
                 if self._proxy.delay:
                     sleep(random.uniform(*self._proxy.delay))
+                if source is self._ends[0] and self._proxy.withheld:
+                    data = data.removesuffix(self._proxy.withheld)
                 if not self.is_forgotten:
                     target.sendall(data)
             if not self.is_forgotten:
@@ -228,6 +230,8 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self.delay: tuple[float, float] | None = None
         """Seconds by which each packet is late."""
+        self.withheld = b""
+        """What is left out where it ends what a client sends."""
         self.links: set[Link] = set()
         self._server = (host, port)
         self.port = 0
