@@ -162,7 +162,8 @@ def _end_while_locked(stage: Stage, setting: str) -> None:
         run = in_transaction(stage, 0.5)
         with stage.world.connect() as own, own.transaction():
             own.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # not its role's
-            own.execute("LOCK TABLE pgqueue_job IN SHARE ROW EXCLUSIVE MODE")
+            # A single table: those of the history, one after the other, would be a deadlock with a worker.
+            own.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
             time.sleep(TABLE_LOCKED)
         until(lambda: _has_run_again(stage, run), seconds=PATIENCE, what=f"the job runs again: {run}")
     stage.over(run.number)
