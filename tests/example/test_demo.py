@@ -25,7 +25,17 @@ from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue.maintenance.rounds import Rounds
-from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
+from django_pgqueue.models import (
+    FailureGroup,
+    Job,
+    JobBatch,
+    Limit,
+    Pause,
+    Queue,
+    Schedule,
+    StatRollup,
+    Worker,
+)
 from django_pgqueue.monitoring.workers import Vital, vital, with_vitals
 from django_pgqueue.postgres.session import connect
 from example_project.demo import children, corpus, story
@@ -382,8 +392,15 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
 
 @pytest.mark.django_db
 def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --yes, what the queues of the user have stays as it is, also their counts of this minute."""
+    """With --yes, what the queues of the user have stays as it is, also their counts of this minute and their
+    sums, alone and with those of all queues.
+    """
     own = JobFactory.create(queue_name="default")
+    for queue in ("default", ""):
+        StatRollup.objects.create(
+            span="day", start=timezone.now(), queue_name=queue, task_path="", done=7, wait_histogram=[7],
+            run_histogram=[7],
+        )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM pgqueue_depth")
         cursor.execute("SELECT _pgqueue_count_depth()")
@@ -405,3 +422,4 @@ def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -
     with connection.cursor() as cursor:
         cursor.execute("SELECT queue_name, ready FROM pgqueue_depth")
         assert cursor.fetchall() == [("default", 1)]
+    assert {*StatRollup.objects.values_list("queue_name", "done")} == {("default", 7), ("", 7)}

@@ -1,6 +1,4 @@
-"""dev.py in a separate checkout, with programs that only record how they were called; .ci/audit.py; and
-releases.
-"""
+"""dev.py in a separate checkout, with programs that only record how they were called; and .ci/audit.py."""
 
 from __future__ import annotations
 
@@ -13,20 +11,14 @@ import runpy
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from django.core.management import BaseCommand, load_command_class
-
-import django_pgqueue
-from tests.support import release
-from tests.support.release import ROOT, previous, problems
 
 SCRIPT = Path(__file__).resolve().parents[2] / "dev.py"
 
@@ -303,117 +295,3 @@ def test_what_the_audit_says(
     main.__globals__["advisories"] = lambda requirements: next(answers)
     assert main() == code
     assert said in capsys.readouterr().out
-
-
-# --- Releases: one version, one place of the addresses, what refuses a release, and the README on PyPI
-
-
-URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def test_the_changelog_begins_with_the_version() -> None:
-    assert release.version() == django_pgqueue.__version__
-    assert release.heading().split(" ")[0] == django_pgqueue.__version__
-
-
-def test_the_section_of_a_release_is_short() -> None:
-    """What users notice, and not a diary."""
-    text = (ROOT / "CHANGELOG.md").read_text()
-    for section in text.split("\n## ")[1:]:
-        lines = section.rstrip().splitlines()
-        assert len(lines) <= 30, lines[0]
-        assert max(map(len, lines)) <= 128, lines[0]
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an archive has no list of files")
-def test_addresses_stand_in_one_place() -> None:
-    for path in git(ROOT, "ls-files").split():
-        if path != "pyproject.toml" and (ROOT / path).suffix in (".md", ".py", ".toml", ".yml", ".yaml"):
-            text = (ROOT / path).read_text()
-            assert [address for address in URLS.values() if address in text] == [], path
-
-
-@pytest.fixture
-def ready(tmp_path: Path) -> Path:
-    """A ready that is ready for its release."""
-    (tmp_path / "django_pgqueue").mkdir()
-    (tmp_path / "django_pgqueue" / "__init__.py").write_text('__version__ = "1.2.0"\n')
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (2026-12-01)\n\n## 1.1.0 (2026-11-01)\n")
-    urls = "".join(f'{name} = "https://forge.example/{name}"\n' for name in release.ADDRESSES)
-    (tmp_path / "pyproject.toml").write_text(f"[project.urls]\n{urls}")
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--message", "Release")
-    return tmp_path
-
-
-def test_an_upgrade_starts_from_the_last_tag_before_the_commit(ready: Path) -> None:
-    (ready / "tests" / "chaos").mkdir(parents=True)
-    (ready / "tests" / "chaos" / "previous_release").write_text("HEAD^{/^Interface: }\n")
-    git(ready, "tag", "v1.2.0")
-    assert previous(ready) == "HEAD^{/^Interface: }", "its own tag is not the previous one"
-    git(ready, "commit", "--quiet", "--allow-empty", "--message", "The next one")
-    assert previous(ready) == "v1.2.0"
-    git(ready, "tag", "v1.3.0")
-    assert previous(ready) == "v1.2.0"
-
-
-REFUSED: list[tuple[str, str, str, str]] = [
-    ("django_pgqueue/__init__.py", '"1.2.0"', '"1.2"', "is '1.2', and not a version"),
-    (
-        "django_pgqueue/__init__.py",
-        '"1.2.0"',
-        '"1.3.0"',
-        'is "1.2.0 (2026-12-01)". Write "1.3.0 (<the date>)"',
-    ),
-    ("CHANGELOG.md", "1.2.0 (2026-12-01)", "1.2.0 (unreleased)", 'is "1.2.0 (unreleased)". Write "1.2.0 ('),
-    ("pyproject.toml", "https://forge.example/Security", "", "no address Security in [project.urls]"),
-    ("pyproject.toml", "https://forge.example/Repository", "https://...", "no address Repository"),
-]
-
-
-def test_a_release_is_possible_until_it_has_its_tag(ready: Path) -> None:
-    assert list(problems(ready)) == []
-    (missing,) = problems(ready, tagged=True)
-    assert missing == "The tag of this commit must be v1.2.0, the version. It is missing."
-    git(ready, "tag", "v1.2.0")
-    assert list(problems(ready, tagged=True)) == []
-    (twice,) = problems(ready)
-    assert twice.startswith("The tag v1.2.0 exists already")
-
-
-@pytest.mark.parametrize(("path", "old", "new", "message"), REFUSED)
-def test_what_refuses_a_release(ready: Path, path: str, old: str, new: str, message: str) -> None:
-    file = ready / path
-    file.write_text(file.read_text().replace(old, new))
-    found = list(problems(ready))
-    assert any(message in each for each in found), found
-    assert f"There are changes that are not committed: {path}." in found
-    git(ready, "commit", "--quiet", "--all", "--message", "Commit it")
-    assert len(list(problems(ready))) == len(found) - 1
-
-
-def test_the_readme_is_short_and_has_the_two_commands() -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 100
-    assert [line.strip() for line in lines if "    python3 dev.py" in line] == [
-        "python3 dev.py demo", "python3 dev.py test",
-    ]  # fmt: skip
-
-
-def test_links_of_the_readme_work_outside_of_the_repository() -> None:
-    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    text = '[a](docs/a.md#b) ![c](c.svg) <img src="docs/d.svg"> [e](https://e.example) [f](#f)'
-    assert module.absolute(text, "https://forge.example/x/", "v1.2.0") == (
-        "[a](https://forge.example/x/blob/v1.2.0/docs/a.md#b) ![c](https://forge.example/x/raw/v1.2.0/c.svg)"
-        ' <img src="https://forge.example/x/raw/v1.2.0/docs/d.svg"> [e](https://e.example) [f](#f)'
-    )

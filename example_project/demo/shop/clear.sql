@@ -19,5 +19,5 @@ DELETE FROM pgqueue_failure_count WHERE task_path LIKE 'demoshop.%%';
 DELETE FROM pgqueue_failure_group AS one WHERE EXISTS (
     SELECT FROM unnest(one.tasks) AS task (path) WHERE task.path LIKE 'demoshop.%%');
 DELETE FROM pgqueue_stat WHERE queue_name LIKE 'demo-%%';
-DELETE FROM pgqueue_stat_rollup WHERE queue_name = '' OR queue_name LIKE 'demo-%%';
+DELETE FROM pgqueue_stat_rollup WHERE queue_name LIKE 'demo-%%';
 DELETE FROM pgqueue_depth WHERE queue_name = '' OR queue_name LIKE 'demo-%%';

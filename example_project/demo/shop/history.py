@@ -46,6 +46,13 @@ _SUMS = (
 )
 
 
+#: How the sums add up each class of the histograms.
+_HISTOGRAMS = {
+    f"{kind}_sums": ", ".join(f"sum(part.{kind}_histogram[{number + 1}])::bigint" for number in _CLASSES)
+    for kind in ("wait", "run")
+}
+
+
 def queues() -> list[str]:
     """Return the queues of the bulk. What happens in SQL, as in the stories, is in no statistics."""
     return sorted({task.queue_name for task in TASKS})
@@ -101,10 +108,6 @@ def _count(cursor: CursorWrapper) -> None:
         )
         for kind in ("wait", "run")
     }
-    sums = {
-        f"{kind}_sums": ", ".join(f"sum(part.{kind}_histogram[{number + 1}])::bigint" for number in _CLASSES)
-        for kind in ("wait", "run")
-    }
     bounds = list(HISTOGRAM_BOUNDS)
     cursor.execute(_sql("measure").format(**counts), {"queues": queues(), "bounds": bounds})
     cursor.execute(_sql("shift"))
@@ -115,11 +118,16 @@ def _count(cursor: CursorWrapper) -> None:
         for of_task in each.of_tasks:
             path = "part.task_path" if of_task else "''"
             cursor.execute(
-                _sql("sums").format(start=each.start, task_path=path, **sums),
+                _sql("sums").format(start=each.start, task_path=path, **_HISTOGRAMS),
                 {"span": each.span, "over": over, "kept": each.kept},
             )
-    cursor.execute(_sql("sums_of_all").format(**sums))
+    add_up(cursor)
     cursor.execute("DROP TABLE pgqueue_demo_stat")
+
+
+def add_up(cursor: CursorWrapper) -> None:
+    """Make the sums of all queues from those of each."""
+    cursor.execute(_sql("sums_of_all").format(**_HISTOGRAMS))
 
 
 def _group(cursor: CursorWrapper, errors: str) -> None:

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django_pgqueue.monitoring.workers import Crew, Vital
 
 from .crew import beat, enlist
-from .history import fill, queues
+from .history import add_up, fill, queues
 from .stage import Stage
 from .stories import tell
 
@@ -65,6 +65,7 @@ def clear(alias: str) -> None:
     """Remove the data of the demonstration."""
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
         cursor.execute(_CLEAR_SQL)
+        add_up(cursor)
 
 
 def keep_alive(alias: str) -> None:

@@ -1,4 +1,5 @@
--- Add up the sums of the queues, those of the project, too. Those of all queues are deleted before (clear.sql).
+-- Make the sums of all queues anew, from the sums of each: the demonstration's come and go, the project's stay.
+DELETE FROM pgqueue_stat_rollup WHERE queue_name = '';
 INSERT INTO pgqueue_stat_rollup (
     span, start, queue_name, task_path, done, failed, retried, cancelled, wait_histogram, run_histogram, wait_seconds,
     run_seconds
