@@ -209,10 +209,6 @@ def update() -> None:
             print(path.relative_to(ROOT))
 
 
-if __name__ == "__main__":
-    update()
-
-
 # --- The reference shows docstrings
 #
 # A page names functions and classes by directives of Sphinx in a comment, from which the site makes its
@@ -339,3 +335,7 @@ def _wrapped(head: str) -> str:
     kept = re.sub(r"(?<!,) |(?<=,) (?=[^[]*\])", "\0", line)
     lines = wrap(kept, WIDTH, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     return "\n".join([*decorators, *lines]).replace("\0", " ")
+
+
+if __name__ == "__main__":
+    update()
