@@ -1,6 +1,6 @@
 """What travels from an enqueue to the run of its job: language, trace, user, tenant, context variables.
 
-``capture`` collects the tenant and what the setting CONTEXT names, as JSON, and ``restored`` sets it around
+``capture`` collects what the setting CONTEXT names, as JSON, and ``restored`` sets it and the tenant around
 the task. What a job enqueues carries it on. A call that has nothing of this stores nothing.
 """
 
@@ -80,17 +80,19 @@ def capture() -> str | None:
     values = {path: value for path, each in _variables(names) if (value := each.get(_UNSET)) is not _UNSET}
     if values:
         context["vars"] = values
-    if (tenant := _TENANT.get()) is not None:
-        context["tenant"] = tenant
     return encode_context(context) if context else None
 
 
-def restored(context: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Set a job's context in a ``contextvars`` context of the caller's. Return a block in its language."""
+def restored(context: Mapping[str, Any], tenant: str | None) -> AbstractContextManager[None]:
+    """Set a job's context and tenant in a ``contextvars`` context of the caller's. Return a block in its
+    language.
+    """
+    _TENANT.set(tenant)
+    if not context:
+        return _NOTHING
     if "user" in context:
         user = context["user"]
         _USER.set(lambda: user)
-    _TENANT.set(context.get("tenant"))
     if "trace" in context:
         tracing.CARRIER.set(context["trace"])
     for path, value in context.get("vars", {}).items():
@@ -98,7 +100,7 @@ def restored(context: Mapping[str, Any]) -> AbstractContextManager[None]:
         if path in conf.current().context:
             variable(path).set(value)
     language = context.get("language")
-    return translation.override(language, deactivate=True) if language else nullcontext()
+    return translation.override(language, deactivate=True) if language else _NOTHING
 
 
 def variable(path: str) -> ContextVar[Any]:
@@ -131,4 +133,5 @@ def _user() -> int | str | None:
 
 
 _UNSET: Any = object()
+_NOTHING = nullcontext()
 _READ: dict[str, Callable[[], Any]] = {"language": _language, "trace": tracing.carrier, "user": _user}

@@ -70,7 +70,7 @@ _OLDEST = sql_of(__file__, "oldest_sessions")
 _UNCHANGED = (
     "id", "task_path", "args", "kwargs", "metadata", "queue_name", "priority", "enqueued_at",
     "max_attempts", "timeout", "on_lost", "limit_key", "group_key", "unique_key", "unique_scope",
-    "context", "batch", "parents", "searched",
+    "tenant", "context", "batch", "parents", "searched",
 )  # fmt: skip
 _DESCRIBED = re.compile(r"^((?:--.*\n)+)CREATE (TABLE|TYPE|FUNCTION|PROCEDURE) (\w+)", re.MULTILINE)
 

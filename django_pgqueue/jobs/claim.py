@@ -60,6 +60,7 @@ class Claimed(NamedTuple):
     waited: float  # seconds from run_after to the claim
     group_key: str | None
     context: str | None
+    tenant: str | None
     marks: int
 
 

@@ -23,7 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import NotSupportedError
 
 from ..compat import InvalidTask, for_async, is_heard, task_enqueued
-from ..context import capture
+from ..context import capture, current_tenant
 from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
@@ -107,7 +107,7 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
     """
     heard: list[Call] = []
     with tracing.sending(None, None) as span:
-        prepared = prepare_all(calls, capture())
+        prepared = prepare_all(calls, capture(), current_tenant())
         if is_heard(task_enqueued):
             heard = list(prepared)
             prepared = iter(heard)
@@ -133,7 +133,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """``enqueue()`` for the backend, with args and kwargs. Hooks have seen the call; nothing is announced."""
     options = call_options(placed(task, args, kwargs))
     with tracing.sending(task.queue_name, options.task_path) as span:
-        call = prepare(options, args, kwargs, capture())
+        call = prepare(options, args, kwargs, capture(), current_tenant())
         job = write(call) if options.keeper is None else options.keeper.one(call)
         if span is not None:
             span.stored(job.pk, job.enqueue_outcome or "")
@@ -199,16 +199,17 @@ def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, Enq
     calls = [call for _, call in numbered]
     batches = {(call.options.links or {}).get("batch") for call in calls if calls[0].options.links}
     batch = batches.pop() if len(batches) == 1 else None  # one to which all belong is sent once
-    # The one context has the tenant of all: in the options of each, it would take as long as the insert.
-    of_one_tenant = len({call.options.task.tenant for call in calls}) == 1
-    more = [call.more(in_shared_batch=batch is not None, of_one_tenant=of_one_tenant) for call in calls]
+    # The tenant of all is sent once, too: in the options of each, it would take as long as the insert.
+    tenants = {call.tenant for call in calls}
+    more = [call.more(in_shared_batch=batch is not None, of_one_tenant=len(tenants) == 1) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
         numbered[0][0],
         *[to_array(column) for to_array, column in zip(_ARRAYS, columns, strict=True)],
         None if more.count(None) == len(more) else text_array(more),
-        calls[0].full_context if of_one_tenant else calls[0].context,
+        calls[0].context,
         batch,
+        tenants.pop() if len(tenants) == 1 else None,
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
     done = list(zip(ids, outcomes or ["created"] * len(ids), strict=True))
@@ -266,14 +267,11 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
     options, task, policy = call.options, call.options.task, call.options.policy
     links = options.links or {}
     waits = "after" in links
-    context = None if call.context is None else json.loads(call.context)
-    tenant = task.tenant or (context or {}).get("tenant")
     limit_key, unique_key = call.limit_key, call.unique_key
-    if tenant is not None:  # as _pgqueue_of_tenant() stores it
-        context = {**(context or {}), "tenant": tenant}
+    if call.tenant is not None:  # as _pgqueue_of_tenant() stores them
         name, _, key = (limit_key or "").partition("/")
-        limit_key = limit_key and f"{name}/{tenant}:{key}"
-        unique_key = unique_key and f"{tenant}:{unique_key}"
+        limit_key = limit_key and f"{name}/{call.tenant}:{key}"
+        unique_key = unique_key and f"{call.tenant}:{unique_key}"
     job = Job(
         id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
         task_path=options.task_path, args=json.loads(call.args),
@@ -282,11 +280,11 @@ def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | Non
         max_attempts=policy.max_attempts, timeout=policy.timeout, on_lost=policy.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
         waiting_reason="", errors=[], error_fingerprint="",
-        limit_key=limit_key, group_key=call.group_key, tenant=tenant,
+        limit_key=limit_key, group_key=call.group_key, tenant=call.tenant,
         wait_position=pk if call.limit_key is not None and run_after <= now else None,
         unique_key=unique_key,
         unique_scope=task.unique.scope if task.unique is not None else None,
-        context=context,
+        context=None if call.context is None else json.loads(call.context),
         batch_id=links.get("batch"), parent_ids=links.get("after"),
     )  # fmt: skip
     job.enqueue_outcome = "created"

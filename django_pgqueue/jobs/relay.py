@@ -225,9 +225,10 @@ def move_spread(alias: str) -> Iterator[tuple[int, int]]:
 
 def _call_elsewhere(job: Job, definition: Task[..., Any]) -> Call | None:
     """Return the call of a job for another shard, as the relay takes it; None: its row does not have all."""
-    unique, name, limited = definition.unique, f"{limit_name(definition)}/", job.limit_key or ""
+    own = "" if job.tenant is None else f"{job.tenant}:"  # its keys have this prefix, and get it again there
+    unique, name, limited = definition.unique, f"{limit_name(definition)}/{own}", job.limit_key or ""
     try:
-        if job.unique_key != (unique and unique_key(definition, job.args, job.kwargs)):
+        if job.unique_key != (unique and f"{own}{unique_key(definition, job.args, job.kwargs)}"):
             return None  # it was an option of the call
         shard = shard_of_call(definition, job.args, job.kwargs)
         task = definition.with_values(
@@ -236,12 +237,12 @@ def _call_elsewhere(job: Job, definition: Task[..., Any]) -> Call | None:
                 "priority": job.priority, "metadata": job.metadata, "run_after": job.run_after,
                 "expires_after": job.expires_at and job.expires_at - job.run_after, "timeout": job.timeout,
                 "max_attempts": job.max_attempts, "on_lost": job.on_lost, "group_key": job.group_key,
-                "limit_key": limited.removeprefix(name) if limited.startswith(name) else None,
+                "limit_key": (limited.removeprefix(name) or None) if limited.startswith(name) else None,
                 "unique": unique and replace(unique, on_conflict="existing"),
             }
         )  # fmt: skip
         context = None if job.context is None else json.dumps(job.context)
-        return prepare(call_options(task), job.args, job.kwargs, context)
+        return prepare(call_options(task), job.args, job.kwargs, context, job.tenant)
     except (PgQueueError, InvalidTask, TypeError, ValueError) as error:
         logger.warning(
             "job %s stays: it cannot be enqueued on another shard: %s", public_id(job.pk, job.database), error

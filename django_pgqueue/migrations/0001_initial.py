@@ -7,7 +7,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import migrations, models
 from django.db.models.functions import Now
 
-from ..models.fields import ArrayColumn, GeneratedColumn
+from ..models.fields import ArrayColumn
 from ..operations import RunSQLFile
 
 FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -653,12 +653,7 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                     context=models.JSONField("context", blank=True, null=True),
-                    tenant=GeneratedColumn(
-                        db_persist=True,
-                        expression=models.fields.json.KeyTextTransform("tenant", "context"),
-                        output_field=models.CharField(db_collation="C", max_length=63, null=True),
-                        verbose_name="tenant",
-                    ),
+                    tenant=models.CharField("tenant", blank=True, db_collation="C", max_length=63, null=True),
                     batch_id=models.BigIntegerField("batch", blank=True, db_column="batch", null=True),
                     parent_ids=ArrayColumn(
                         "bigint", "enqueued after", blank=True, db_column="parents", null=True

@@ -38,14 +38,6 @@ def both(value: Any) -> dict[str, Any]:
     return {"default": value, "db_default": value}
 
 
-class GeneratedColumn(models.GeneratedField):
-    """A stored generated column. PostgreSQL has them, so a system check need not connect to ask for it."""
-
-    def check(self, **kwargs: Any) -> list[Any]:
-        """Check the field without a database."""
-        return super().check(**{**kwargs, "databases": []})
-
-
 class ArrayColumn(models.Field):  # type: ignore[type-arg]  # Django's is not generic
     """A list in a column of PostgreSQL's type ``element[]``, converted by psycopg. It is never editable."""
 

@@ -17,7 +17,6 @@ from django.apps.registry import Apps
 from django.db import connections, models
 from django.db.models import F
 from django.db.models.expressions import DatabaseDefault
-from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Now
 from django.db.transaction import TransactionManagementError
 from django.utils.translation import gettext_lazy as _
@@ -30,7 +29,7 @@ from ..tasks.misuse import Habits
 from ..tasks.progress import HAS_PROGRESS, Progress, stored_progress
 from ..tasks.unique import EnqueueOutcome
 from . import changes
-from .fields import ArrayColumn, GeneratedColumn, InternalMeta, JSONColumn, PostgresMeta, ViewMeta
+from .fields import ArrayColumn, InternalMeta, JSONColumn, PostgresMeta, ViewMeta
 from .joins import Joins
 
 _NOT_DELETED = (
@@ -162,10 +161,7 @@ class JobFields(models.Model):
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
     context = JSONColumn(_("context"), null=True, blank=True)
-    tenant = GeneratedColumn(
-        verbose_name=_("tenant"), expression=KeyTextTransform("tenant", "context"), db_persist=True,
-        output_field=models.CharField(max_length=63, null=True, db_collation="C"),
-    )  # fmt: skip
+    tenant = models.CharField(_("tenant"), max_length=63, null=True, blank=True, db_collation="C")
     # Not "batch" and "parents": for the job that is running, these are objects.
     batch_id = models.BigIntegerField(_("batch"), null=True, blank=True, db_column="batch")
     parent_ids = ArrayColumn("bigint", _("enqueued after"), null=True, blank=True, db_column="parents")

@@ -87,12 +87,11 @@ LANGUAGE sql SET search_path FROM CURRENT AS $$
         WHERE job.id = ANY (p_ids) AND job.task_path = 'django_pgqueue.jobs.relay.hand_over'
             AND (job.status = 'done' OR job.id = ANY (p_started))
     ), written AS (
-        INSERT INTO pgqueue_job (task_path, args, queue_name, priority, max_attempts, context)
+        INSERT INTO pgqueue_job (task_path, args, queue_name, priority, max_attempts, tenant)
         SELECT 'django_pgqueue.jobs.relay.take_back',
             jsonb_build_array(calls.args -> 0, jsonb_agg(jsonb_build_object(
                 'id', calls.id, 'token', calls.args -> 2, 'asked_at', clock_timestamp()) ORDER BY calls.id)),
-            'relay', max(calls.priority), 2147483647,
-            CASE WHEN calls.tenant IS NOT NULL THEN jsonb_build_object('tenant', calls.tenant) END
+            'relay', max(calls.priority), 2147483647, calls.tenant
         FROM calls GROUP BY calls.args -> 0, calls.tenant, calls.part
     )
     SELECT array_agg(calls.id) FROM calls WHERE calls.shelf <> 0

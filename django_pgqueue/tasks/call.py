@@ -66,6 +66,7 @@ class Call(NamedTuple):
     limit_key: str | None = None
     group_key: str | None = None
     context: str | None = None  # JSON
+    tenant: str | None = None
     payload: Any = None  # the new row of a task whose calls are rows
 
     @property
@@ -78,20 +79,13 @@ class Call(NamedTuple):
         """Return the arguments of the SQL functions that every call has, in their order."""
         return (self.options.task_path, self.args, self.kwargs, *self.options.row)
 
-    @property
-    def full_context(self) -> str | None:
-        """The context as JSON, with the call's own tenant where the functions would put it. None: nothing."""
-        if (tenant := self.options.task.tenant) is None:
-            return self.context
-        return json.dumps({**json.loads(self.context or "{}"), "tenant": tenant})
-
     def more(
         self, *, in_shared_batch: bool = False, of_one_tenant: bool = False, with_context: bool = False
     ) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
 
         Of many calls, the context is the same and sent only once. ``in_shared_batch``: the batch, too.
-        ``of_one_tenant``: the context has their tenant.
+        ``of_one_tenant``: the tenant, too.
         """
         unique, links = self.options.task.unique, self.options.links
         more: dict[str, Any] = {} if links is None else dict(links)
@@ -101,16 +95,16 @@ class Call(NamedTuple):
             more["limit_key"] = self.limit_key
         if self.group_key is not None:
             more["group_key"] = self.group_key
-        if self.options.task.tenant is not None and not (of_one_tenant or with_context):
-            more["tenant"] = self.options.task.tenant
+        if self.tenant is not None and not of_one_tenant:
+            more["tenant"] = self.tenant
         if self.options.search is not None:
             more["search"] = self.options.search
         if unique is not None:
             more |= {"unique_key": self.unique_key, **unique_options(unique)}
         text = json.dumps(more) if more else None
-        if not with_context or (context := self.full_context) is None:
+        if not with_context or self.context is None:
             return text
-        return f'{{"context":{context}' + ("}" if text is None else f",{text[1:]}")
+        return f'{{"context":{self.context}' + ("}" if text is None else f",{text[1:]}")
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
@@ -172,9 +166,15 @@ def call_options(task: Task[..., Any]) -> CallOptions:
 
 
 def prepare(
-    options: CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any], context: str | None = None
+    options: CallOptions,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    context: str | None = None,
+    tenant: str | None = None,
 ) -> Call:
-    """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
+    """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON.
+    `tenant`: that of the caller.
+    """
     task, payload, arguments = options.task, None, ("[]", "{}")
     check_call(task, args, kwargs)
     if task.payload is None:
@@ -185,7 +185,7 @@ def prepare(
     if payload is not None:
         args, kwargs = (), key_arguments(task, payload)
     limit, group = limit_key(task, args, kwargs), group_key(task, args, kwargs)
-    call = Call(options, *arguments, unique, limit, group, context, payload)
+    call = Call(options, *arguments, unique, limit, group, context, task.tenant or tenant, payload)
     return call if options.relay is None else _relayed(call, options.relay)
 
 
@@ -206,7 +206,7 @@ def several(calls: Any, function: str) -> Iterator[BoundTask]:
     return map(checked, calls)
 
 
-def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:
+def prepare_all(calls: Iterable[BoundTask], context: str | None, tenant: str | None) -> Iterator[Call]:
     """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
     options_of: dict[int, tuple[Any, CallOptions]] = {}
     first: CallOptions | None = None
@@ -230,7 +230,7 @@ def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Cal
                     f"The database is {written.alias!r}, but the items before use {first.alias!r}. "
                     "Call enqueue_many() once for each database."
                 )
-            yield prepare(options, call.args, call.kwargs, context)
+            yield prepare(options, call.args, call.kwargs, context, tenant)
             place += 1
     except Exception as error:
         error.add_note(f"in item {place} of enqueue_many()")
@@ -389,4 +389,4 @@ def _relayed(call: Call, relay: CallOptions) -> Call:
     texts["options"] = call.more(with_context=True) or "null"
     sent = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text != "null")
     args = f'[{json.dumps(call.options.alias)}, {{{sent}}}, "{uuid.uuid4()}"]'
-    return Call(relay, args, "{}", context=call.context)
+    return Call(relay, args, "{}", context=call.context, tenant=call.tenant)

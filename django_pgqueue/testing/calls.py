@@ -47,7 +47,7 @@ _ALLOWED = (
     "id", "attempts", "forgiven_attempts", "crash_count", "max_attempts", "metadata", "priority",
     "queue_name", "run_after", "enqueued_at", "started_at", "last_attempted_at", "expires_at",
     "timeout", "errors", "group_key", "limit_key", "unique_key", "context",
-    "batch_id",
+    "tenant", "batch_id",
 )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
         payload = payload_argument(task, args, kwargs)
     options = {
         "task_path": task.module_path,
-        **{name: getattr(task, name) for name in ("queue_name", "priority", "group_key")},
+        **{name: getattr(task, name) for name in ("queue_name", "priority", "group_key", "tenant")},
         **{name: getattr(policy, name) for name in ("max_attempts", "timeout")},
         "metadata": json.loads(encode_metadata(task.metadata)) if task.metadata else {},
     }
@@ -167,7 +167,7 @@ def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
         "priority": 0, "run_after": now, "attempts": 1, "forgiven_attempts": 0, "max_attempts": None,
         "timeout": None, "on_lost": "rerun", "crash_count": 0, "metadata": {}, "expires_at": None,
         "expired": None, "enqueued_at": now, "started_at": now, "last_attempted_at": now,
-        "errors": [], "waited": 0.0, "group_key": None, "context": None,
+        "errors": [], "waited": 0.0, "group_key": None, "context": None, "tenant": None,
         "marks": IN_BATCH if given.get("batch_id") else 0, **options, **given,
     }  # fmt: skip
     return Claimed(**{name: _as_text(values[name]) for name in Claimed._fields})

@@ -92,7 +92,7 @@ def whole() -> Job:
         error |= {"started_at": first.isoformat(), "finished_at": last.isoformat()}
     return JobFactory.create(
         id=101, failed=True, queue_name="mail", priority=5, args=[1, "<b>"], kwargs={"a": 1},
-        metadata={"b": 2}, context={"language": "de", "tenant": "acme"}, result=3, group_key="tiny shop",
+        metadata={"b": 2}, context={"language": "de"}, tenant="acme", result=3, group_key="tiny shop",
         **KEY, attempts=2, crash_count=1, timeout=60, worker=GONE, errors=errors, logs=LOGS, steps=[STEP],
         enqueued_at=start, run_after=start + timedelta(minutes=5), started_at=early, last_attempted_at=later,
         finished_at=ended, duration=60.0,

@@ -377,8 +377,8 @@ def test_jobs_of_a_tenant(root: Client) -> None:
     page = body(root, url("changelist"))
     assert "By tenant" not in page
     assert re.findall(r"Filter by \w*", page) == ["Filter by enqueued", "Filter by finished"]
-    jobs = [JobFactory.create(context={"tenant": name}) for name in ("acme", "bolt", "acme", "cone")]
-    ended = JobFactory.create(context={"tenant": "acme"}, done=True)
+    jobs = [JobFactory.create(tenant=name) for name in ("acme", "bolt", "acme", "cone")]
+    ended = JobFactory.create(tenant="acme", done=True)
     page = body(root, url("changelist"))
     assert all(f"?tenant={name}" in page for name in ("acme", "bolt", "cone"))
     assert found(tenant="acme") == [ended.pk, jobs[2].pk, jobs[0].pk]

@@ -260,8 +260,8 @@ def test_the_banner_and_the_warnings_of_a_list_name_their_shard(shards: None, ad
 
 def test_the_filters_of_jobs_offer_the_names_of_all_shards(shards: None, admin_client: Client) -> None:
     for alias, queue in zip(BOTH, ("mail", "only-there"), strict=True):
-        context = {"tenant": "acme"} if alias == "other" else {}
-        Job.objects.using(alias).bulk_create([JobFactory.build(id=1, queue_name=queue, context=context)])
+        tenant = "acme" if alias == "other" else None
+        Job.objects.using(alias).bulk_create([JobFactory.build(id=1, queue_name=queue, tenant=tenant)])
     page = body(admin_client, url("changelist"))
     for query in ("queue=mail", "queue=only-there", "tenant=acme"):
         assert f'href="?{query}"' in page

@@ -162,8 +162,9 @@ def tell_about_job(name: str, limit: int | None = 0) -> dict[str, Any]:
     job = current_job()
     return {
         "arguments": [job.args, job.kwargs], "path": job.task_path, "queue": job.queue_name,
-        "priority": job.priority, "metadata": job.metadata, "group": job.group_key, "attempt": job.attempts,
-        "extended": job.extend(60), "stop": job.cancel_requested, "max_attempts": job.max_attempts,
+        "priority": job.priority, "metadata": job.metadata, "group": job.group_key, "tenant": job.tenant,
+        "attempt": job.attempts, "extended": job.extend(60), "stop": job.cancel_requested,
+        "max_attempts": job.max_attempts,
     }  # fmt: skip
 
 

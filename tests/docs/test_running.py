@@ -365,7 +365,7 @@ def test_jobs_have_tenants() -> None:
 
 def test_staff_of_one_tenant() -> None:
     admin = example("tenant_admin").TenantJobAdmin(Job, AdminSite())
-    jobs = {name: JobFactory.create(context={"tenant": name}) for name in ("acme", "bolt")}
+    jobs = {name: JobFactory.create(tenant=name) for name in ("acme", "bolt")}
     request = RequestFactory().get("/")
     users = get_user_model().objects
     request.user = users.create(username="acme", is_staff=True)

@@ -228,13 +228,15 @@ def counted(number: int) -> int:
     return number
 
 
-def test_waiting_jobs_that_are_spread_move_to_the_other_shards() -> None:
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_waiting_jobs_that_are_spread_move_to_the_other_shards(tenant: str | None) -> None:
     later = timezone.now() + timedelta(hours=1)
     with override_settings(PGQUEUE=TWO):
         run("shard", "add", "default", "--number", "0")
         run("shard", "add", "other", "--number", "1")
         there = counted.using(
             database="other",
+            tenant=tenant,
             priority=7,
             metadata={"a": 1},
             max_attempts=2,
@@ -261,7 +263,8 @@ def test_waiting_jobs_that_are_spread_move_to_the_other_shards() -> None:
         assert (new.args, new.priority, new.metadata, new.max_attempts, new.queue_name, new.run_after) == (
             [5], 7, {"a": 1}, 2, "mail", later,
         )  # fmt: skip
-        assert (new.unique_key, new.limit_key) == (moves.unique_key, moves.limit_key)
+        for name in ("tenant", "unique_key", "limit_key"):
+            assert getattr(new, name) == getattr(moves, name)
         assert run("shard", "drain", "other", "--move").count("hands over 0") == 1
         for job in (parent, *stays):
             job.refresh_from_db()

@@ -66,33 +66,26 @@ def sql(tenant: Tenant, **options: Any) -> Job:
     return plain({"tenant": tenant, **options})
 
 
-def sql_context(tenant: Tenant, **options: Any) -> Job:
-    return plain({**options, "context": {"tenant": tenant}} if tenant else options)
-
-
 def plain(options: dict[str, Any]) -> Job:
     key = support.sql("SELECT pgqueue_enqueue(%s, options => %s)", noop.module_path, json.dumps(options))
     return Job.objects.get(pk=key)
 
 
-WAYS = [one, one_within, many, many_of_one, many_within, many_of_another, sql, sql_context]
+WAYS = [one, one_within, many, many_of_one, many_within, many_of_another, sql]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_job_has_the_tenant_of_its_call(way: Way) -> None:
     job = way("acme")
     stored = Job.objects.get(pk=job.pk)
-    assert (job.tenant, stored.tenant, stored.context) == ("acme", "acme", {"tenant": "acme"})
+    assert (job.tenant, stored.tenant, stored.context) == ("acme", "acme", None)
     assert Job.objects.filter(tenant="acme", shelf=0).latest("pk") == job
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not many_of_another])
 def test_a_job_without_a_tenant_has_nothing_of_it(way: Way) -> None:
-    job = Job.objects.get(pk=way(None, unique_key="k", limit_key="sync/7" if way not in KEYED else "7").pk)
+    job = Job.objects.get(pk=way(None, unique_key="k", limit_key="7" if way is sql else "sync/7").pk)
     assert (job.tenant, job.context, job.unique_key) == (None, None, "k")
-
-
-KEYED: list[Way] = [sql, sql_context]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -125,8 +118,8 @@ def test_what_enqueue_returns_is_what_is_stored() -> None:
     [("crm", "crm/acme:"), ("crm/7", "crm/acme:7"), ("crm/a/b", "crm/acme:a/b"), ("crm/", "crm/acme:")],
 )
 def test_a_limit_key_keeps_the_name_of_its_limit(key: str, stored: str) -> None:
-    given = json.dumps({"tenant": "acme", "limit_key": key})
-    assert support.sql("SELECT _pgqueue_of_tenant(%s) ->> 'limit_key'", given) == stored
+    given = json.dumps({"limit_key": key})
+    assert support.sql("SELECT _pgqueue_of_tenant(%s, 'acme') ->> 'limit_key'", given) == stored
 
 
 @pytest.mark.promise("tenant-own-keys")
@@ -176,9 +169,8 @@ def test_a_bad_name_is_refused(name: Any) -> None:
         noop.using(tenant=name)
     with pytest.raises(InvalidTask, match="tenant must be 1 to 63 letters"), for_tenant(name):
         pass
-    for options in ({"tenant": name}, {"context": {"tenant": name}}):
-        with pytest.raises(DataError, match="must be a string of 1 to 63"), transaction.atomic():
-            plain(options)
+    with pytest.raises(DataError, match="must be a string of 1 to 63"), transaction.atomic():
+        plain({"tenant": name})
 
 
 @pytest.mark.parametrize("length", [195, 196])

@@ -18,12 +18,12 @@ from tests.support.databases import roles
 from tests.support.sessions import Connection, open_raw, parameters_of
 
 PASSWORD = "for-tests"
-#: Two calls as Python sends them, with options for each and a context for all.
+#: Two calls as Python sends them, with options for each, and a context and a tenant for all.
 MANY = """
     SELECT ids FROM _pgqueue_enqueue_many(
         1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
         ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
-        '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
+        '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb, NULL, %s)
 """
 
 

@@ -103,7 +103,9 @@ def test_a_result_is_for_the_role_that_has_enqueued(
 def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login) -> None:
     """Python enqueues many with one context for all; a caller may pass there what it likes."""
     web = login(installed.web)
-    ids = value(web, MANY, None, None) + value(web, MANY, [None, '{"group_key": "g"}'], '{"user": 5}')
+    ids = value(web, MANY, None, None, None) + value(
+        web, MANY, [None, '{"group_key": "g"}'], '{"user": 5}', None
+    )
     assert {json.dumps(job.context) for job in Job.objects.filter(pk__in=ids[:2])} == {
         json.dumps({"role": installed.web})
     }
@@ -111,7 +113,7 @@ def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login)
         assert job.context == {"user": 5, "role": installed.web}
     for context in ('{"role": "postgres"}', '{"vars": 5}'):
         with pytest.raises(psycopg.errors.InvalidParameterValue):
-            web.execute(MANY, (None, context))
+            web.execute(MANY, (None, context, None))
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (f'{{"context": {context}}}',))
 

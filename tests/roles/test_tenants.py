@@ -89,7 +89,6 @@ def test_neither_what_has_no_tenant_nor_a_function_leads_around(web: Connection)
         "_pgqueue_rotate()", "pgqueue_cancel(ARRAY[{theirs}])", "pgqueue_retry(ARRAY[{theirs}])",
         "pgqueue_edit(ARRAY[{theirs}], priority => 5)", "nextval('pgqueue_job_id_seq')",
         "pgqueue_enqueue('a.b', options => '{{\"tenant\": \"bolt\"}}')",
-        "pgqueue_enqueue('a.b', options => '{{\"context\": {{\"tenant\": \"bolt\"}}}}')",
         "pgqueue_enqueue('a.b', options => '{{\"after\": [{theirs}]}}')",
     ]  # fmt: skip
     for what in [*(f"* FROM {relation}" for relation in OTHERS), *calls]:
@@ -100,18 +99,22 @@ def test_neither_what_has_no_tenant_nor_a_function_leads_around(web: Connection)
 
 def test_it_enqueues_for_its_tenant_alone(web: Connection, separated: Roles) -> None:
     job = Job.objects.get(pk=value(web, "SELECT pgqueue_enqueue('a.b')"))
-    assert (job.tenant, job.context) == ("acme", {"role": separated.web, "tenant": "acme"})
+    assert (job.tenant, job.context) == ("acme", {"role": separated.web})
     for options, context in ((None, None), ([None, '{"unique_key": "k"}'], '{"user": 5}')):
-        ids = value(web, MANY, options, context)
+        ids = value(web, MANY, options, context, "acme" if context else None)
         assert {job.tenant for job in Job.objects.filter(pk__in=ids)} == {"acme"}
     assert Job.objects.get(pk=ids[1]).unique_key == "acme:k"
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        web.execute(MANY, ([None, '{"tenant": "bolt"}'], None))
-    # Python's context of all jobs is taken as it is, but SQL can pass any.
+        web.execute(MANY, ([None, '{"tenant": "bolt"}'], None, None))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        web.execute(MANY, (None, None, "bolt"))
+    # The context and the tenant that Python passes for all jobs are taken as they are, but SQL can pass any.
     before = Job.objects.count()
-    for context in ('{"role": "postgres"}', '{"tenant": 5}', "[]"):
-        with pytest.raises((psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege)):
-            web.execute(MANY, (None, context))
+    for context, tenant in (
+        ('{"role": "postgres"}', None), ('{"tenant": "acme"}', None), ("[]", None), (None, "a:b"),
+    ):  # fmt: skip
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            web.execute(MANY, (None, context, tenant))
     assert Job.objects.count() == before
 
 

@@ -62,6 +62,6 @@ def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any
         run_after=moment, attempts=1, forgiven_attempts=0, max_attempts=5, timeout=None, on_lost="rerun",
         crash_count=0, metadata="{}", expires_at=None, expired=None, enqueued_at=moment, started_at=moment,
         last_attempted_at=moment, errors="[]", waited=0.0, group_key=None,
-        context=None, marks=0,
+        context=None, tenant=None, marks=0,
     )  # fmt: skip
     return row._replace(**changes)

@@ -227,6 +227,7 @@ class ForeignJob(NamedTuple):
     crash_count: int
     enqueued_at: Any
     context: dict[str, Any] | None
+    tenant: str | None
 
 
 def register(connection: Connection, *queues: str, host: str = "go-1") -> int:

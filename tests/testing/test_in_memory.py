@@ -48,12 +48,12 @@ class InSimpleTestCase(SimpleTestCase):
 def test_the_job_has_the_values_of_the_call_and_of_the_task() -> None:
     variant = tasks.tell_about_job.using(
         queue_name="mail", priority=7, metadata={"by": "me"}, group_key="acme", unique_key="k"
-    )
+    ).using(tenant="bolt")
     told = call_task(variant, "a", limit=None)
     assert told == {
         "arguments": [["a"], {"limit": None}], "path": "tests.app.inline_tasks.tell_about_job",
-        "queue": "mail", "priority": 7, "metadata": {"by": "me"}, "group": "acme", "attempt": 1,
-        "extended": True, "stop": False, "max_attempts": 4,
+        "queue": "mail", "priority": 7, "metadata": {"by": "me"}, "group": "acme", "tenant": "bolt",
+        "attempt": 1, "extended": True, "stop": False, "max_attempts": 4,
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ CREATE FUNCTION pgqueue_claim(
     OUT id bigint, OUT lease bigint, OUT task_path text, OUT args jsonb, OUT kwargs jsonb, OUT metadata jsonb,
     OUT queue_name text, OUT priority integer, OUT attempts integer, OUT max_attempts integer,
     OUT attempts_left integer, OUT timeout integer, OUT deadline timestamptz, OUT crash_count integer,
-    OUT enqueued_at timestamptz, OUT context jsonb
+    OUT enqueued_at timestamptz, OUT context jsonb, OUT tenant text
 ) RETURNS SETOF record LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     mine record;
@@ -157,7 +157,8 @@ BEGIN
         SELECT job.id, job.lease, job.task_path::text, job.args, job.kwargs, job.metadata, job.queue_name::text,
             job.priority::integer, job.attempts, coalesce(job.max_attempts, default_max_attempts),
             coalesce(job.max_attempts, default_max_attempts) - job.attempts + job.forgiven_attempts,
-            job.timeout, job.deadline, job.crash_count::integer, job.enqueued_at, job.context
+            job.timeout, job.deadline, job.crash_count::integer, job.enqueued_at, job.context,
+            job.tenant::text
         FROM pgqueue_job_live AS job WHERE job.id = ANY (claimed)
         ORDER BY job.priority DESC, job.run_after, job.id;
 END $$;

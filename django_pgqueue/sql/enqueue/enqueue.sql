@@ -88,7 +88,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
     own text := pgqueue_tenant();
-    given text := coalesce(p_options ->> 'tenant', p_options #>> '{context,tenant}');
+    given text := p_options ->> 'tenant';
     refused text;
 BEGIN
     IF own IS NULL AND (has_table_privilege(caller, 'pgqueue_job', 'UPDATE')
@@ -112,9 +112,9 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege',
                 HINT = 'It would touch jobs of others. Enqueue this job with a role that may change jobs.';
     END IF;
-    RETURN coalesce(p_options, '{}') || jsonb_build_object(
-        'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller)
-            || CASE WHEN own IS NULL THEN '{}' ELSE jsonb_build_object('tenant', own) END);
+    RETURN coalesce(p_options, '{}') || CASE WHEN own IS NULL THEN '{}' ELSE jsonb_build_object('tenant', own) END
+        || jsonb_build_object(
+            'context', coalesce(p_options -> 'context', '{}') || jsonb_build_object('role', caller));
 END $$;
 
 -- The tenant of the caller: of the role of SET ROLE, or that of the session. NULL: it has none, as with the owner of
@@ -124,30 +124,23 @@ CREATE FUNCTION pgqueue_tenant() RETURNS text LANGUAGE sql STABLE SECURITY DEFIN
     WHERE mine.role = coalesce(nullif(current_setting('role'), 'none'), session_user)
 $$;
 
--- Return the options of a job with its tenant in the context, from where the column has it, and with the tenant as the
--- prefix of its unique key and of its limit key, after the limit's name: the jobs of two tenants never share a key. A
--- tenant contains no colon, so no key of another tenant begins with this prefix. NULL: it has no tenant.
-CREATE FUNCTION _pgqueue_of_tenant(p_options jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+-- Return the options of a job with its tenant as the prefix of its unique key, and of its limit key after the limit's
+-- name: the jobs of two tenants never share a key. A tenant contains no colon, so no key of another tenant begins with
+-- this prefix. NULL: it has no tenant.
+CREATE FUNCTION _pgqueue_of_tenant(p_options jsonb, p_tenant text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    tenant text := coalesce(p_options ->> 'tenant', p_options #>> '{context,tenant}');
-    own jsonb;
     limit_name text;
     longest integer;
 BEGIN
-    IF p_options ? 'tenant' THEN  -- Python has it in the context
-        own := jsonb_build_object('tenant', tenant);
-        p_options := (p_options - 'tenant')
-            || jsonb_build_object('context', coalesce((p_options -> 'context') || own, own));
-    END IF;
-    IF tenant IS NULL OR NOT p_options ?| '{unique_key,limit_key}' THEN
+    IF p_tenant IS NULL OR NOT p_options ?| '{unique_key,limit_key}' THEN
         RETURN p_options;
     END IF;
     IF p_options ? 'unique_key' THEN
-        p_options := p_options || jsonb_build_object('unique_key', tenant || ':' || (p_options ->> 'unique_key'));
+        p_options := p_options || jsonb_build_object('unique_key', p_tenant || ':' || (p_options ->> 'unique_key'));
     END IF;
     IF p_options ? 'limit_key' THEN
         limit_name := split_part(p_options ->> 'limit_key', '/', 1);
-        p_options := p_options || jsonb_build_object('limit_key', limit_name || '/' || tenant || ':'
+        p_options := p_options || jsonb_build_object('limit_key', limit_name || '/' || p_tenant || ':'
             || substr(p_options ->> 'limit_key', length(limit_name) + 2));
     END IF;
     longest := greatest(length(p_options ->> 'unique_key'), length(p_options ->> 'limit_key'));
@@ -195,8 +188,8 @@ BEGIN
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
         p_options := _pgqueue_enqueue_only(p_options);
     END IF;
-    IF p_options ? 'tenant' OR p_options -> 'context' ? 'tenant' AND p_options ?| '{unique_key,limit_key}' THEN
-        p_options := _pgqueue_of_tenant(p_options);
+    IF p_options ? 'tenant' AND p_options ?| '{unique_key,limit_key}' THEN
+        p_options := _pgqueue_of_tenant(p_options, p_options ->> 'tenant');
     END IF;
     new_id := nextval('pgqueue_job_id_seq');
     enqueued_at := clock_timestamp();
@@ -216,13 +209,13 @@ BEGIN
     ELSE
         INSERT INTO pgqueue_job_live (
             id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-            max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason,
-            marks, batch, parents, searched
+            max_attempts, timeout, on_lost, limit_key, wait_position, group_key, tenant, context, status,
+            waiting_reason, marks, batch, parents, searched
         ) VALUES (
             new_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options ->> 'limit_key',
             CASE WHEN p_options ? 'limit_key' AND run_after <= enqueued_at AND reason IS NULL THEN new_id END,
-            p_options ->> 'group_key', p_options -> 'context',
+            p_options ->> 'group_key', p_options ->> 'tenant', p_options -> 'context',
             CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks, batch, parents,
             CASE WHEN p_options ? 'search' THEN _pgqueue_searched(p_options -> 'search', p_args, p_kwargs) END
         );

@@ -15,6 +15,7 @@ CREATE FUNCTION _pgqueue_enqueue_many(
     p_max_bytes integer, p_options jsonb[],  -- NULL: none
     p_context jsonb DEFAULT NULL,  -- of all jobs
     p_batch bigint DEFAULT NULL,   -- of all jobs that have no other
+    p_tenant text DEFAULT NULL,    -- of all jobs that have no other
     OUT ids bigint[], OUT outcomes text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT
 SET standard_conforming_strings = on AS $$
@@ -30,6 +31,8 @@ DECLARE
         SELECT FROM unnest(p_options) AS given (options) WHERE given.options ?| '{after,after_items,batch}');
     link record;  -- of NULL if no job names other jobs, or a batch: the columns are the same for all then
     all_marks smallint := CASE WHEN p_batch IS NULL THEN 0 ELSE 4 END;
+    shared jsonb := CASE WHEN p_context IS NULL THEN '{}' ELSE jsonb_build_object('context', p_context) END
+        || CASE WHEN p_tenant IS NULL THEN '{}' ELSE jsonb_build_object('tenant', p_tenant) END;
 BEGIN
     SELECT checked.place, checked.problem INTO bad
     FROM (
@@ -51,30 +54,25 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
-        -- That of Python has been checked, but a role that writes SQL can pass any.
-        IF p_context IS NOT NULL AND _pgqueue_options_problem(jsonb_build_object('context', p_context)) IS NOT NULL THEN
-            RAISE EXCEPTION 'pgqueue: %', _pgqueue_options_problem(jsonb_build_object('context', p_context))
-                USING ERRCODE = 'invalid_parameter_value';
+        -- What Python passes has been checked, but a role that writes SQL can pass anything.
+        SELECT _pgqueue_options_problem(shared) AS problem INTO bad;
+        IF bad.problem IS NOT NULL THEN
+            RAISE EXCEPTION 'pgqueue: %', bad.problem USING ERRCODE = 'invalid_parameter_value';
         END IF;
         IF p_options IS NOT NULL THEN
             p_options := ARRAY(
-                SELECT CASE WHEN given.options IS NOT NULL THEN _pgqueue_enqueue_only(given.options) END
-                FROM (
-                    SELECT one.place, CASE WHEN p_context IS NULL OR one.options ? 'context' THEN one.options
-                        ELSE one.options || jsonb_build_object('context', p_context) END AS options
-                    FROM unnest(p_options) WITH ORDINALITY AS one (options, place)
-                ) AS given ORDER BY given.place);
+                SELECT CASE WHEN given.options IS NOT NULL THEN _pgqueue_enqueue_only(shared || given.options) END
+                FROM unnest(p_options) WITH ORDINALITY AS given (options, place) ORDER BY given.place);
         END IF;
-        p_context := _pgqueue_enqueue_only(
-            CASE WHEN p_context IS NOT NULL THEN jsonb_build_object('context', p_context) END, p_batch) -> 'context';
+        shared := coalesce(_pgqueue_enqueue_only(shared, p_batch), '{}');
+        p_context := shared -> 'context';
+        p_tenant := shared ->> 'tenant';
     END IF;
-    IF p_options IS NOT NULL AND (p_context ? 'tenant' OR EXISTS (
-        SELECT FROM unnest(p_options) AS given (options)
-        WHERE given.options ? 'tenant' OR given.options -> 'context' ? 'tenant'
+    IF p_options IS NOT NULL AND (p_tenant IS NOT NULL OR EXISTS (
+        SELECT FROM unnest(p_options) AS given (options) WHERE given.options ? 'tenant'
     )) THEN
         p_options := ARRAY(
-            SELECT _pgqueue_of_tenant(CASE WHEN p_context IS NULL THEN given.options
-                ELSE jsonb_build_object('context', p_context) || given.options END)
+            SELECT _pgqueue_of_tenant(given.options, coalesce(given.options ->> 'tenant', p_tenant))
             FROM unnest(p_options) WITH ORDINALITY AS given (options, place) ORDER BY given.place);
     END IF;
     IF p_options IS NOT NULL THEN
@@ -99,14 +97,14 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, context, status, waiting_reason, marks,
-        batch, parents, searched
+        max_attempts, timeout, on_lost, limit_key, wait_position, group_key, tenant, context, status, waiting_reason,
+        marks, batch, parents, searched
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
         given.max_attempts, given.timeout, given.on_lost, given.options ->> 'limit_key',
         CASE WHEN given.options ? 'limit_key' AND timed.due <= now AND given.reason IS NULL THEN given.id END,
-        given.options ->> 'group_key',
+        given.options ->> 'group_key', coalesce(given.options ->> 'tenant', p_tenant),
         coalesce(given.options -> 'context', p_context),
         CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
         CASE WHEN given.reason IS NOT NULL THEN given.reason
@@ -142,8 +140,7 @@ BEGIN
         SELECT one.id, one.outcome INTO held FROM _pgqueue_insert_unique(
             ids[place], p_task_paths[place], p_args[place], p_kwargs[place], p_metadata[place], p_queue_names[place],
             p_priorities[place], due, due + p_expires_after[place] * interval '1 second', now, p_max_attempts[place],
-            p_timeouts[place], p_on_lost[place], CASE WHEN p_context IS NULL THEN p_options[place]
-                ELSE jsonb_build_object('context', p_context) || p_options[place] END,
+            p_timeouts[place], p_on_lost[place], shared || p_options[place],
             coalesce(link.marks[place], all_marks), coalesce(link.batches[place], p_batch),
             link.parents[place]::bigint[], link.reasons[place]) AS one;
         ids[place] := held.id;

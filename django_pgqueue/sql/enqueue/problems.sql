@@ -98,7 +98,7 @@ $$;
 CREATE FUNCTION _pgqueue_options_problem(p_options jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     context jsonb := p_options -> 'context';
-    tenant jsonb := coalesce(p_options -> 'tenant', context -> 'tenant');
+    tenant jsonb := p_options -> 'tenant';
     unknown jsonb;
     problem text;
 BEGIN
@@ -118,11 +118,11 @@ BEGIN
             ' limit_key, group_key, tenant, context, after, if_failed or batch',
             jsonb_path_query_first(unknown, '$.keyvalue().key') #>> '{}');
     END IF;
-    IF context - 'tenant' <> '{}' THEN
-        unknown := context - '{language,trace,user,vars,tenant}'::text[];
+    IF context <> '{}' THEN
+        unknown := context - '{language,trace,user,vars}'::text[];
         problem := CASE
             WHEN unknown <> '{}'
-                THEN format('context has the unknown key %s: use language, trace, user, vars or tenant',
+                THEN format('context has the unknown key %s: use language, trace, user or vars',
                     jsonb_path_query_first(unknown, '$.keyvalue().key') #>> '{}')
             WHEN octet_length(context::text) > 16384
                 THEN format('context takes %s bytes as JSON, but a job can store only 16384',
@@ -139,7 +139,7 @@ BEGIN
                 THEN format('context vars %s must be a JSON object', context -> 'vars')
         END;
     END IF;
-    IF problem IS NOT NULL OR p_options - 'context' = '{}' THEN
+    IF problem IS NOT NULL OR p_options - '{context,tenant}'::text[] = '{}' THEN
         RETURN problem;
     END IF;
     IF p_options ?| '{limit_key,group_key,search}' THEN

@@ -63,13 +63,13 @@ BEGIN
             INSERT INTO pgqueue_job_live (
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
                 max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, wait_position, group_key,
-                context, status, waiting_reason, marks, batch, parents, searched
+                tenant, context, status, waiting_reason, marks, batch, parents, searched
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
                 CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at
                     AND p_reason IS NULL THEN p_id END,
-                p_options ->> 'group_key', p_options -> 'context',
+                p_options ->> 'group_key', p_options ->> 'tenant', p_options -> 'context',
                 CASE WHEN p_reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(p_reason, ''), p_marks, p_batch,
                 p_parents, terms
             ) ON CONFLICT DO NOTHING;
@@ -99,9 +99,9 @@ BEGIN
                 status = CASE WHEN job.status <> 'blocked' OR job.wait_position IS NULL THEN job.status
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 limit_key = concurrency_key, wait_position = NULL, group_key = p_options ->> 'group_key',
-                context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs,
-                metadata = p_metadata, searched = terms,
-                queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
+                tenant = p_options ->> 'tenant', context = p_options -> 'context', task_path = p_task_path,
+                args = p_args, kwargs = p_kwargs, metadata = p_metadata, searched = terms, queue_name = p_queue_name,
+                priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by a user.
                 forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0,

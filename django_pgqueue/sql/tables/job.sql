@@ -26,8 +26,7 @@ CREATE TABLE pgqueue_job (
     marks smallint NOT NULL DEFAULT 0,
     -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
     is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
-    -- Whose job it is, from the context, which every move of a job carries. NULL: it has no tenant.
-    tenant varchar(63) COLLATE "C" GENERATED ALWAYS AS (context ->> 'tenant') STORED,
+    tenant varchar(63) COLLATE "C",  -- whose job it is; NULL: it has no tenant
     -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
     limit_key varchar(200) COLLATE "C",
     -- Compared byte by byte, as workers do when they go through the groups in turn.

@@ -51,7 +51,7 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
     row = running.row
     if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
         running.log = log
-    if row.context is None and not tracing.in_use():
+    if row.context is None and row.tenant is None and not tracing.in_use():
         return sentry.job_scope(row)
     return _surrounded(running)
 
@@ -61,7 +61,7 @@ def _surrounded(running: RunningJob) -> Iterator[Any]:
     context = context_of(running.row)
     with ExitStack() as stack:
         scope = stack.enter_context(sentry.job_scope(running.row))
-        stack.enter_context(restored(context))
+        stack.enter_context(restored(context, running.row.tenant))
         span = stack.enter_context(tracing.processing(running.row, context.get("trace")))
         try:
             yield scope
@@ -75,8 +75,9 @@ _shared = lru_cache(maxsize=256)(encoding.load)
 
 def context_of(row: Claimed) -> dict[str, Any]:
     """Return the context of the enqueue of a job, which the caller does not change."""
-    text = row.context or "{}"
-    # Many jobs have the same tenant and user. Values of variables are not shared, as a task may change them.
+    if (text := row.context) is None:
+        return {}
+    # Many jobs have the same language and user. Values of variables are not shared: a task may change them.
     context = encoding.load(text) if '"vars"' in text else _shared(text)
     if isinstance(context, dict):
         return context

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutinefunction
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-_NO_CONTEXT = nullcontext()
 _SERIALIZATION_TRIES = 5
 _HOOK_RAISED = (
     "and its transaction is committed, but a hook of AROUND_ATTEMPT raised an exception after that."
@@ -192,7 +191,7 @@ class Runner:
         """Call the task, in a context of its own."""
         RUNNING.set(running)
         if not running.task.atomic and self._runs_bare(running):
-            with _NO_CONTEXT if running.row.context is None else restored(context_of(running.row)):
+            with restored(context_of(running.row), running.row.tenant):
                 try:
                     return self.outcomes.succeeded(running, call_task(running))
                 except BaseException as error:

@@ -147,8 +147,6 @@ class RunningJob:
         few jobs have, such as keys and logs, is read when it is used.
         """
         row = self.row
-        context = None if row.context is None else load(row.context)
-        tenant = context.get("tenant") if isinstance(context, dict) else None
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
             args=load(row.args), kwargs=load(row.kwargs), metadata=load(row.metadata),
@@ -162,7 +160,7 @@ class RunningJob:
             worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=load(row.errors), error_fingerprint="",
-            context=context, tenant=tenant, logs=DEFERRED,
+            context=None if row.context is None else load(row.context), tenant=row.tenant, logs=DEFERRED,
         )  # fmt: skip
 
     @cached_property
