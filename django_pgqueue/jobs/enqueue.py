@@ -144,7 +144,9 @@ def write(call: Call) -> Job:
     """Insert the job of a call that was checked, with its payload if it has one, and return it."""
     options, alias = call.options, call.options.alias
     with nullcontext() if call.payload is None else transaction.atomic(using=alias):
-        pk, *times, outcome = _execute(alias, _ONE, (*call.row(), call.more(with_context=True)))
+        pk, *times, outcome = _execute(
+            alias, _ONE, (*call.row(), call.more(with_context=True, with_tenant=False), call.tenant)
+        )
         if outcome == "created" and options.links is None:
             job = new_job(call, pk, *times)
             job._state.adding = False
@@ -201,7 +203,7 @@ def _insert(alias: str, numbered: list[tuple[int, Call]]) -> list[tuple[int, Enq
     batch = batches.pop() if len(batches) == 1 else None  # one to which all belong is sent once
     # The tenant of all is sent once, too: in the options of each, it would take as long as the insert.
     tenants = {call.tenant for call in calls}
-    more = [call.more(in_shared_batch=batch is not None, of_one_tenant=len(tenants) == 1) for call in calls]
+    more = [call.more(in_shared_batch=batch is not None, with_tenant=len(tenants) > 1) for call in calls]
     columns = zip(*[call.row() for call in calls], strict=True)
     parameters = (
         numbered[0][0],

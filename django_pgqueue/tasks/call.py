@@ -80,12 +80,12 @@ class Call(NamedTuple):
         return (self.options.task_path, self.args, self.kwargs, *self.options.row)
 
     def more(
-        self, *, in_shared_batch: bool = False, of_one_tenant: bool = False, with_context: bool = False
+        self, *, in_shared_batch: bool = False, with_tenant: bool = True, with_context: bool = False
     ) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
 
-        Of many calls, the context is the same and sent only once. ``in_shared_batch``: the batch, too.
-        ``of_one_tenant``: the tenant, too.
+        Of many calls, the context is the same and sent only once. ``in_shared_batch``: the batch, too. The
+        tenant may be a parameter of its own, which takes less time.
         """
         unique, links = self.options.task.unique, self.options.links
         more: dict[str, Any] = {} if links is None else dict(links)
@@ -95,7 +95,7 @@ class Call(NamedTuple):
             more["limit_key"] = self.limit_key
         if self.group_key is not None:
             more["group_key"] = self.group_key
-        if self.tenant is not None and not of_one_tenant:
+        if self.tenant is not None and with_tenant:
             more["tenant"] = self.tenant
         if self.options.search is not None:
             more["search"] = self.options.search

@@ -163,6 +163,7 @@ CREATE FUNCTION _pgqueue_enqueue(
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
     p_max_attempts integer, p_timeout integer, p_on_lost text, p_max_bytes integer,
     p_options jsonb,  -- NULL: none
+    p_tenant text DEFAULT NULL,  -- or that of the options, which take longer to check
     OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz, OUT outcome text
 ) LANGUAGE plpgsql SET search_path FROM CURRENT
 SET standard_conforming_strings = on AS $$
@@ -186,10 +187,19 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF session_user <> current_user OR current_setting('role') <> 'none' THEN
-        p_options := _pgqueue_enqueue_only(p_options);
+        p_options := _pgqueue_enqueue_only(CASE WHEN p_tenant IS NULL THEN p_options
+            ELSE coalesce(p_options, '{}') || jsonb_build_object('tenant', p_tenant) END);
+        p_tenant := p_options ->> 'tenant';
     END IF;
-    IF p_options ? 'tenant' AND p_options ?| '{unique_key,limit_key}' THEN
-        p_options := _pgqueue_of_tenant(p_options, p_options ->> 'tenant');
+    IF p_tenant IS NOT NULL OR p_options ? 'tenant' THEN
+        p_tenant := coalesce(p_tenant, p_options ->> 'tenant');
+        IF p_tenant !~ '^[A-Za-z0-9_.-]{1,63}$' THEN
+            RAISE EXCEPTION 'pgqueue: tenant "%" must be a string of 1 to 63 letters, digits or any of _ - .', p_tenant
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        IF p_options ?| '{unique_key,limit_key}' THEN
+            p_options := _pgqueue_of_tenant(p_options || jsonb_build_object('tenant', p_tenant), p_tenant);
+        END IF;
     END IF;
     new_id := nextval('pgqueue_job_id_seq');
     enqueued_at := clock_timestamp();
@@ -215,7 +225,7 @@ BEGIN
             new_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options ->> 'limit_key',
             CASE WHEN p_options ? 'limit_key' AND run_after <= enqueued_at AND reason IS NULL THEN new_id END,
-            p_options ->> 'group_key', p_options ->> 'tenant', p_options -> 'context',
+            p_options ->> 'group_key', p_tenant, p_options -> 'context',
             CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks, batch, parents,
             CASE WHEN p_options ? 'search' THEN _pgqueue_searched(p_options -> 'search', p_args, p_kwargs) END
         );
