@@ -122,6 +122,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         remove_cluster()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget the sessions that a failed test has lost: all tests after it would fail, too."""
+    for connection in connections.all(initialized_only=True):
+        if getattr(connection.connection, "closed", False):
+            connection.close()
+
+
 def pytest_collection_finish() -> None:
     """Exclude all current objects from later garbage collections, because they are kept anyway."""
     gc.collect()

@@ -44,7 +44,10 @@ async def meet_between_queries(count: int) -> None:
 
 def _sessions() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend'"
+        )
         count: int = cursor.fetchone()[0]
     return count
 

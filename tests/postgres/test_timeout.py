@@ -156,7 +156,9 @@ def test_reading_changes_nothing_and_what_is_kept_is_committed() -> None:
 @pytest.mark.django_db(databases=BOTH, transaction=True)
 def test_the_threads_speak_the_language_of_the_caller_and_leave_no_connection() -> None:
     def sessions(alias: str) -> int:
-        return int(fetch_value(alias, "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"))
+        return int(
+            fetch_value(alias, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+        )
 
     before = sessions("default")
     with translation.override("de"):
