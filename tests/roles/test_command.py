@@ -154,6 +154,8 @@ def migrated(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Itera
     with django_db_blocker.unblock(), fresh_database() as database:
         with alias("made", NAME=database) as made:
             migrate(made)
+            with connections[made].cursor() as cursor:
+                cursor.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as since PostgreSQL 15
         yield database
 
 
