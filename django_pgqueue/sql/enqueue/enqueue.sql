@@ -193,10 +193,6 @@ BEGIN
     END IF;
     IF p_tenant IS NOT NULL OR p_options ? 'tenant' THEN
         p_tenant := coalesce(p_tenant, p_options ->> 'tenant');
-        IF p_tenant !~ '^[A-Za-z0-9_.-]{1,63}$' THEN
-            RAISE EXCEPTION 'pgqueue: tenant "%" must be a string of 1 to 63 letters, digits or any of _ - .', p_tenant
-                USING ERRCODE = 'invalid_parameter_value';
-        END IF;
         IF p_options ?| '{unique_key,limit_key}' THEN
             p_options := _pgqueue_of_tenant(p_options || jsonb_build_object('tenant', p_tenant), p_tenant);
         END IF;
