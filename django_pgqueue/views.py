@@ -24,7 +24,6 @@ from . import conf
 from .checks.tasks import queue_databases
 from .formatting import plain
 from .monitoring import health as figures
-from .monitoring.depth import with_more
 from .monitoring.workers import scale_hint
 from .postgres.ask import ask_all
 
@@ -97,7 +96,7 @@ def scale(request: HttpRequest) -> HttpResponse:
     if not (within.isdecimal() and 0 < int(within) <= 86_400):
         return HttpResponse("drain_within must be a number of seconds, 1 to 86400.\n", _PLAIN, status=400)
     hint = scale_hint(alias or shards, request.GET.getlist("queue"), drain_within=int(within))
-    document = {"slots": hint.slots, "queues": [with_more(row._asdict(), "ready") for row in hint.queues]}
+    document = {"slots": hint.slots, "queues": [row.document for row in hint.queues]}
     return JsonResponse(document | ({"unanswered": hint.failed} if hint.failed else {}))
 
 

@@ -199,7 +199,7 @@ def slow_jobs(alias: str) -> list[SlowJob]:
 
 # How many jobs are in each state, for the list of jobs. The history is never counted. Each state is counted
 # up to ``MOST``, and the ring of history is read up to as many jobs, so this takes as long with ten million
-# jobs as with twenty thousand. All who look at a list within a few seconds share one reading.
+# jobs as with ten thousand. All who look at a list within a few seconds share one reading.
 
 COUNT_PATIENCE = 0.5  # seconds that one statement may take
 SHARED_FOR = 5.0  # seconds

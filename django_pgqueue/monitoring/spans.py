@@ -230,9 +230,7 @@ def trends(alias: str, span: TimeSpan, by: By, names: Iterable[str]) -> dict[str
 # A rate is the number of attempts that have ended in a span, divided by how long the span has lasted so far.
 # An attempt counts however it ended, so a job that is tried twice counts twice.
 
-MOST_QUEUES = 1_000
-#: The last full minute, and the one that has not ended. These are few rows, one for each queue.
-_NOW = TimeSpan("now", _MINUTE, _MINUTE, StatSpan.MINUTE, _MINUTE, StatSpan.MINUTE)
+_RATES = sql_of(__file__, "rates")
 
 
 def per_second(points: Collection[Figures]) -> float:
@@ -243,7 +241,7 @@ def per_second(points: Collection[Figures]) -> float:
 
 def rates(alias: str) -> dict[str, float]:
     """Return how many attempts end a second now, in each queue. Raises ``TimeLimitReached``."""
-    return {row.queue_name: per_second([row]) for row in breakdown(alias, _NOW, "queue", most=MOST_QUEUES)}
+    return dict(rows_within(alias, SPAN_TIMEOUT, _RATES, {}))
 
 
 OUTCOMES = ("done", "failed", "retried", "cancelled")

@@ -23,6 +23,7 @@ from ..models import LiveJob, Worker
 from ..postgres import fetch_rows, fetch_value, sql_of
 from ..postgres.ask import Answers, ask_all
 from ..postgres.session import SUPERVISOR
+from .depth import with_more
 
 
 class Vital(models.TextChoices):
@@ -143,6 +144,7 @@ class Crew:
         return sum(min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING)
 
 
+MOST_WANTED = 10_000  # ready jobs of a queue (pgqueue_wanted_slots)
 _WANTED = "SELECT * FROM pgqueue_wanted_slots(%s::text[], make_interval(secs => %s))"
 
 
@@ -150,10 +152,15 @@ class Wanted(NamedTuple):
     """How many slots the jobs of a queue want. Its name is empty for schedules that are due."""
 
     queue_name: str
-    ready: int  # 0 if the queue is paused, and more than MOST if there are more
+    ready: int  # 0 if the queue is paused, and more than MOST_WANTED if there are more
     running: int
     run_seconds: float  # how long an attempt of the queue takes
     slots: float
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        return with_more(self._asdict(), "ready", most=MOST_WANTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,16 +108,16 @@ def test_beyond_the_limit_no_surface_shows_unknown_digits(one: Connection, admin
     set_limit(name="crm", concurrency=1)
     set_limit(queue="held", concurrency=1)
     text = admin_client.get(f"{ADMIN}job/overview/").content.decode()
-    assert "held: paused, and 10,000+ jobs wait" in run("status")
-    assert "10,000+ in paused queues" in text
+    assert "held: paused, and 5,000+ jobs wait" in run("status")
+    assert "5,000+ in paused queues" in text
     health, more = json.loads(run("health", "--json")), ["ready", "held"]
-    assert (health["ready"], health["held"], health["more"]) == (10_000, 10_000, more)
+    assert (health["ready"], health["held"], health["more"]) == (5_000, 5_000, more)
     of_limits = {each["name"]: each for each in json.loads(run("limits", "--json"))}
     for name in ("crm", "held"):
-        assert (of_limits[name]["waiting"], of_limits[name]["more"]) == (10_000, ["waiting"])
-    assert run("limits").count("10,000+") == 2
+        assert (of_limits[name]["waiting"], of_limits[name]["more"]) == (5_000, ["waiting"])
+    assert run("limits").count("5,000+") == 2
     [held] = [each for each in json.loads(run("queues", "--json")) if each["queue_name"] == "held"]
-    assert (held["ready"], held["more"]) == (10_000, ["ready"])
+    assert (held["ready"], held["more"]) == (5_000, ["ready"])
     metrics = generate_latest(registry(["default"])).decode()
     assert 'pgqueue_jobs{database="default",queue="held",state="ready"} 15006.0' in metrics
 

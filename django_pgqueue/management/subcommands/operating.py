@@ -25,7 +25,6 @@ from ...jobs.limits import drain_worker, pause, resume
 from ...models import Pause
 from ...models.queue import IN_FORCE
 from ...monitoring.database import PartState, database
-from ...monitoring.depth import with_more
 from ...monitoring.workers import Crew, busy_text, queues_text, scale_hint, state_text
 from ...postgres import roles
 from ...tasks.options import tenant as checked_tenant
@@ -233,7 +232,7 @@ def _scale_hint(options: dict[str, Any]) -> Output:
     shards = options["shards"]
     hint = scale_hint(shards if len(shards) > 1 else shards[0], queues, **within, **limits)
     document = {"database": options["database"], "workers": hint.workers, "slots": hint.slots}
-    document |= {"queues": [with_more(row._asdict(), "ready") for row in hint.queues]}
+    document |= {"queues": [row.document for row in hint.queues]}
     return Output([str(hint.workers)], document, error=hint.failed)
 
 
