@@ -36,7 +36,7 @@ from .console import console_page, hides, of_row, page_url, task_url, with_query
 from .display import breakable, linked
 from .jobs.filters import KEPT_SHELF, LIVE_SHELF
 from .limits import pause_button
-from .lists import links, names_filter, queue_names, task_paths
+from .lists import NamesInUse, links, names_filter
 from .shards import added_up, by_name, is_of_all, over_shards, said_without, shard_links, union
 
 MOST_GROUPS = 100  # groups on the list
@@ -86,7 +86,7 @@ class FailurePages(DatabaseAdmin[Job]):
             except TimeLimitReached:
                 if is_all:  # like a shard that does not answer
                     raise
-            queues, tasks = queue_names(alias), task_paths(alias)
+            queues, tasks = NamesInUse(alias).queues, NamesInUse(alias).tasks
             return SimpleNamespace(span=span, groups=found, queues=queues, tasks=tasks)
 
         answers = over_shards(self, read)

@@ -28,7 +28,7 @@ from .ask import RowAction, RowActions, about, held, is_confirmed, listed
 from .base import DatabaseAdmin, DatabaseForm
 from .console import details, target, with_query
 from .display import breakable, column, dimmed
-from .lists import queue_names, task_paths
+from .lists import NamesInUse
 from .shards import PARTS
 
 
@@ -235,10 +235,11 @@ class PauseAdmin(RowActions[Pause]):
         """Add the button that resumes, and suggestions for the name."""
         context = super().page_context(request, obj)
         if obj is None:
+            names = NamesInUse(self.database)
             context["pgqueue_suggestions_id"] = _SUGGESTIONS
             context["pgqueue_suggestions"] = [
-                *((name, _("queue")) for name in queue_names(self.database)),
-                *((name, _("task")) for name in task_paths(self.database)),
+                *((name, _("queue")) for name in names.queues),
+                *((name, _("task")) for name in names.tasks),
             ]
         else:
             context["pgqueue_buttons"] = self.buttons(request, obj, ["resume"])

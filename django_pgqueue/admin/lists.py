@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -374,19 +374,32 @@ BACKLOG_WINDOW = 5_000  # jobs to read at each end of the backlog, to find the t
 _TASKS = sql_of(__file__, "tasks")
 
 
-def queue_names(alias: str) -> list[str]:
-    """Return the queues that the overview shows."""
-    return sorted(queues_in_use(alias))
+@dataclass
+class NamesInUse:
+    """The names that a filter offers, and that a search must know."""
 
+    alias: str
 
-def task_paths(alias: str) -> list[str]:
-    """Return the tasks that this process can find, that have live jobs, or that ran within a day.
+    @classmethod
+    def of(cls, request: HttpRequest, alias: str) -> NamesInUse:
+        """Return what a request has read once: the list, its search and an action on it all ask for it."""
+        known: dict[str, NamesInUse] = request.__dict__.setdefault("pgqueue_names", {})
+        return known.setdefault(alias, cls(alias))
 
-    There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
-    so a task that has not run yet, and that this process cannot find, may be missing.
-    """
-    found = {path for (path,) in fetch_rows(alias, _TASKS, {"window": BACKLOG_WINDOW})}
-    return sorted(found | set(known_tasks()))
+    @cached_property
+    def queues(self) -> list[str]:
+        """The queues that the overview shows."""
+        return sorted(queues_in_use(self.alias))
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks that this process can find, that have live jobs, or that ran within a day.
+
+        There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are
+        read, so a task that has not run yet, and that this process cannot find, may be missing.
+        """
+        found = {path for (path,) in fetch_rows(self.alias, _TASKS, {"window": BACKLOG_WINDOW})}
+        return sorted(found | set(known_tasks()))
 
 
 def address(request: HttpRequest, changes: dict[str, Any]) -> str:

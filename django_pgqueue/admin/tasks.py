@@ -45,7 +45,7 @@ from .database_page import database_page, doctor_page
 from .display import Fact, breakable, linked
 from .failures import failure_block
 from .limits import pause_button
-from .lists import address, names_filter, queue_names
+from .lists import NamesInUse, address, names_filter
 from .schedules.page import next_run, state_badge
 from .shards import added_up, by_name, is_of_all, named, over_shards, said_without, shard_links, union
 
@@ -98,7 +98,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
             if is_all:  # like a shard that does not answer
                 raise
         banner = paused(site, request, alias).everything
-        return SimpleNamespace(span=span, ran=ran, queues=queue_names(alias), paused=banner)
+        return SimpleNamespace(span=span, ran=ran, queues=NamesInUse(alias).queues, paused=banner)
 
     answers = over_shards(admin, read)
     given = answers.given

@@ -19,6 +19,28 @@ def table(model: str, options: dict[str, Any], /, **columns: Any) -> migrations.
     return migrations.CreateModel(model, [*columns.items()], options)
 
 
+def statistics() -> dict[str, Any]:
+    """Return the columns with what jobs of a task have done, for a minute and for a longer span."""
+    return {
+        "queue_name": models.CharField("queue", max_length=100),
+        "task_path": models.CharField("task", max_length=255),
+        "done": models.BigIntegerField("done", default=0),
+        "failed": models.BigIntegerField("failed", default=0),
+        "retried": models.BigIntegerField("retried", default=0),
+        "cancelled": models.BigIntegerField("cancelled", default=0),
+        "wait_histogram": ArrayColumn("bigint", "waiting times", default=list),
+        "run_histogram": ArrayColumn("bigint", "running times", default=list),
+        "wait_seconds": models.FloatField("seconds waited", default=0),
+        "run_seconds": models.FloatField("seconds run", default=0),
+    }
+
+
+def is_time(column: str) -> models.Q:
+    """Return the condition for a time that may be missing."""
+    times = FIRST_TIME, LAST_TIME
+    return models.Q((f"{column}__isnull", True), (f"{column}__range", times), _connector="OR")
+
+
 class Migration(migrations.Migration):
     initial = True
 
@@ -140,16 +162,7 @@ class Migration(migrations.Migration):
             id=models.BigAutoField(primary_key=True, serialize=False),
             minute=models.DateTimeField("minute"),
             rolled_up=models.BooleanField("rolled up", default=False, editable=False),
-            queue_name=models.CharField("queue", max_length=100),
-            task_path=models.CharField("task", max_length=255),
-            done=models.BigIntegerField("done", default=0),
-            failed=models.BigIntegerField("failed", default=0),
-            retried=models.BigIntegerField("retried", default=0),
-            cancelled=models.BigIntegerField("cancelled", default=0),
-            wait_histogram=ArrayColumn("bigint", "waiting times", default=list),
-            run_histogram=ArrayColumn("bigint", "running times", default=list),
-            wait_seconds=models.FloatField("seconds waited", default=0),
-            run_seconds=models.FloatField("seconds run", default=0),
+            **statistics(),
         ),
         table(
             "Schedule",
@@ -201,23 +214,7 @@ class Migration(migrations.Migration):
                         violation_error_message="An option has a value that does not exist.",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("next_run_at__isnull", True),
-                                ("next_run_at__range", (FIRST_TIME, LAST_TIME)),
-                                _connector="OR",
-                            ),
-                            models.Q(
-                                ("last_run_at__isnull", True),
-                                ("last_run_at__range", (FIRST_TIME, LAST_TIME)),
-                                _connector="OR",
-                            ),
-                            models.Q(
-                                ("since__isnull", True),
-                                ("since__range", (FIRST_TIME, LAST_TIME)),
-                                _connector="OR",
-                            ),
-                        ),
+                        condition=models.Q(*map(is_time, ["next_run_at", "last_run_at", "since"])),
                         name="pgqueue_schedule_times",
                     ),
                 ],
@@ -823,16 +820,7 @@ class Migration(migrations.Migration):
                         "default_permissions": (),
                     },
                     id=models.BigAutoField(primary_key=True, serialize=False),
-                    queue_name=models.CharField("queue", max_length=100),
-                    task_path=models.CharField("task", max_length=255),
-                    done=models.BigIntegerField("done", default=0),
-                    failed=models.BigIntegerField("failed", default=0),
-                    retried=models.BigIntegerField("retried", default=0),
-                    cancelled=models.BigIntegerField("cancelled", default=0),
-                    wait_histogram=ArrayColumn("bigint", "waiting times", default=list),
-                    run_histogram=ArrayColumn("bigint", "running times", default=list),
-                    wait_seconds=models.FloatField("seconds waited", default=0),
-                    run_seconds=models.FloatField("seconds run", default=0),
+                    **statistics(),
                     span=models.CharField(
                         "span",
                         choices=[

@@ -45,3 +45,35 @@ CREATE FUNCTION pgqueue_status_is_claimable(status text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT word.is_claimable FROM pgqueue_status AS word WHERE word.status = pgqueue_status_is_claimable.status
 $$;
+
+-- Internal. Return whether a text is in a part of a JSON value that the admin shows, where p_like is a pattern and
+-- p_names is an expression for redacted names. A function, and not a part of the statement that searches: its cost is
+-- known to be small, so the planner still sees what it costs to find the jobs.
+CREATE FUNCTION _pgqueue_shows(p_value jsonb, p_like text, p_names text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    WITH RECURSIVE part (key, value) AS (
+        SELECT '', p_value
+        UNION ALL
+        SELECT child.key, child.value
+        FROM part CROSS JOIN LATERAL (
+            SELECT pair.key, CASE
+                WHEN lower(
+                    regexp_replace(
+                        regexp_replace(pair.key, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g'),
+                        '([A-Z])([A-Z][a-z])', E'\\1_\\2', 'g'
+                    )
+                ) ~ p_names AND jsonb_typeof(pair.value) <> 'boolean' THEN 'null'
+                ELSE pair.value
+            END
+            FROM jsonb_each(CASE jsonb_typeof(part.value) WHEN 'object' THEN part.value ELSE '{}' END) AS pair
+            UNION ALL
+            SELECT '', each.value
+            FROM jsonb_array_elements(CASE jsonb_typeof(part.value) WHEN 'array' THEN part.value ELSE '[]' END) AS each
+        ) AS child
+    )
+    SELECT EXISTS (
+        SELECT FROM part
+        WHERE upper(part.key) LIKE upper(p_like)
+            OR jsonb_typeof(part.value) NOT IN ('array', 'object') AND upper(part.value #>> '{}') LIKE upper(p_like)
+    )
+$$;

@@ -125,7 +125,7 @@ def test_the_choices_of_the_filters(root: Client, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(filters, "MOST_CHOICES", 10_000)  # the tests have many tasks
     for state, options in STATES.items():
         JobFactory.create(queue_name=f"queue {state}", task_path=f"shop.tasks.{state}", **options)
-    queues = lists.queue_names("default")
+    queues = lists.NamesInUse("default").queues
     assert queues == [queue.name for queue in queue_figures("default")[0]]
     assert queues == ["queue blocked", "queue failed", "queue pending", "queue retry", "queue running"]
     QueueFactory.create(name="configured")
@@ -144,10 +144,10 @@ def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest
     monkeypatch.setattr(lists, "BACKLOG_WINDOW", 2)
     for name in ("first", "second", "between", "running", "second to last", "last"):
         JobFactory.create(queue_name=name, task_path=f"shop.tasks.{name}", running=name == "running")
-    found = {path.removeprefix("shop.tasks.") for path in lists.task_paths("default")}
+    found = {path.removeprefix("shop.tasks.") for path in lists.NamesInUse("default").tasks}
     assert {"first", "second", "running", "second to last", "last"} <= found
     assert "between" not in found
-    assert {"between", "running"} <= set(lists.queue_names("default")), "these have indexes"
+    assert {"between", "running"} <= set(lists.NamesInUse("default").queues), "these have indexes"
 
 
 def walk(link: str, start: str = "") -> Iterator[list[int]]:

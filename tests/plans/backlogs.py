@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from django_pgqueue.admin.jobs.search import order_of_jobs, search
+from django_pgqueue.admin.lists import NamesInUse
 from django_pgqueue.jobs.claim import claim_sql
 from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management.subcommands.jobs import readable
@@ -257,7 +258,8 @@ LINES = Room("wait queues", make_lines, [
     Statement("a round of repair reads the first of each line", repair, {JOBS: 8 * 1_000}, 0),
     Statement("the search for a key reads its jobs alone",
               lambda one: listed(one, search(Job.objects.order_by("-pk"), "key:key/5", "", full=True,
-                                             meaning="key", now=None).values("pk"), 101),
+                                             meaning="key", now=None,
+                                             names=NamesInUse("default")).values("pk"), 101),
               {JOBS: 12}, 2, modes=PINNED),
 ], vacuum=LIVE)  # fmt: skip
 

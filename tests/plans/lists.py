@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from django.test import RequestFactory
 from django.utils import timezone
 
@@ -17,13 +17,16 @@ from django_pgqueue.admin.bulk.actions import CANCEL, EDIT, RETRY, Effect, Shown
 from django_pgqueue.admin.failures import jobs_of
 from django_pgqueue.admin.jobs import search
 from django_pgqueue.admin.jobs.filters import on_shelves
+from django_pgqueue.admin.lists import NamesInUse
 from django_pgqueue.jobs.chunks import Cursor, take
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import jobs, queues
-from tests.support.plans import HISTORY, LIVE, fill
+from tests.support.jobs import value
+from tests.support.plans import CLAIM_INDEX, HISTORY, LIVE, fill
 from tests.support.sessions import Connection
 
-from .table import JOBS, PINNED, Room, Statement
+from .parts import explained
+from .table import JOBS, PINNED, Plan, Room, Statement
 
 NOW = "clock_timestamp()"
 KEPT = "pgqueue_job_kept"
@@ -95,8 +98,10 @@ SELECTION = Room("jobs of an action", make_selected, [
 
 
 def make_failures(one: Connection) -> None:
-    """A tenth of the waiting jobs has failed before. Half of the failed jobs are of one group."""
-    fill(one, LIVE, 20_000, status="CASE WHEN n % 10 = 0 THEN 'retry' ELSE 'pending' END",
+    """A tenth of the waiting jobs has failed before, and a tenth is blocked. Half of the failed jobs are of
+    one group.
+    """
+    fill(one, LIVE, 20_000, status="CASE n % 10 WHEN 0 THEN 'retry' WHEN 1 THEN 'blocked' ELSE 'pending' END",
          error_fingerprint="CASE WHEN n % 10 = 0 THEN 'f' || n % 1000 ELSE '' END")  # fmt: skip
     fill(one, KEPT, 20_000, shelf="9", status="'failed'", finished_at=NOW,
          error_fingerprint="CASE WHEN n % 2 = 0 THEN 'common' ELSE 'f' || n % 1000 END")  # fmt: skip
@@ -105,12 +110,24 @@ def make_failures(one: Connection) -> None:
 
 def page_of_group(_: Connection, fingerprint: str, status: str) -> int:
     jobs, term = on_shelves(status, Job.objects.all()), f"fingerprint:{fingerprint}"
-    found = search.search(jobs, term, "", full=True, meaning="fingerprint", now=None)
+    names = NamesInUse("default")
+    found = search.search(jobs, term, "", full=True, meaning="fingerprint", now=None, names=names)
     page = (found.filter(status=status) if status else found).order_by("-pk").values_list("pk", flat=True)
     return len(page[:101])
 
 
+def text_among_pending(one: Connection) -> dict[str, Any]:
+    """The newest 100 live jobs are looked into."""
+    newest = value(one, f"SELECT max(id) FROM {LIVE}")
+    jobs = Job.objects.filter(shelf=0, status="pending", pk__gt=newest - 100)
+    names = NamesInUse("default")
+    found = search.search(jobs, "none", "", full=True, meaning="text", now=Now(), names=names)
+    return explained(found.order_by("-pk").values("pk"))
+
+
 FAILURES = Room("failures", make_failures, [
+    Plan("a text search does not read the index of the claim, however long it takes for a job",
+         text_among_pending, uses=(f"by {LIVE}_pkey",), avoids=(CLAIM_INDEX,), modes=PINNED),
     *(
         Django(f"the list of {status or 'all'} jobs of {fingerprint} reads those that it shows",
                partial(page_of_group, fingerprint=fingerprint, status=status), {JOBS: 3 * 101},
@@ -134,9 +151,8 @@ LISTED = {
     "django_pgqueue.admin.lists.PATIENCE": 0.0,  # one window
     "django_pgqueue.admin.lists.FIRST_LOOK": 0.0,
     "django_pgqueue.admin.jobs.search.PERIOD": search.PERIOD * 100,
-    "django_pgqueue.admin.lists.queue_names": lambda alias: ["q0", "q1"],
-    "django_pgqueue.admin.lists.task_paths": lambda alias: ["tests.app.tasks.noop"],
-    "django_pgqueue.admin.jobs.search.task_paths": lambda alias: ["tests.app.tasks.noop"],
+    "django_pgqueue.admin.lists.NamesInUse.queues": ["q0", "q1"],
+    "django_pgqueue.admin.lists.NamesInUse.tasks": ["tests.app.tasks.noop"],
 }
 
 
@@ -197,7 +213,7 @@ LIST = Room("the list of jobs", make_listed, [
            patched=LISTED),
     Django("a running worker has an index", partial(list_jobs, query="worker=3&status=running"),
            {JOBS: 2 * (RUNNING // 10 + PAGE) + 10}, PAGE,
-           patched={name: value for name, value in LISTED.items() if re.search("_names|_paths", name)}),
+           patched={name: value for name, value in LISTED.items() if "NamesInUse" in name}),
     Django("the counts of the states read no more than their limit", state_counts,
            {(LIVE, "pgqueue_job_running", "pgqueue_job_state"): 5 * (WINDOW + 1), HISTORY[0]: WINDOW + 1 + 8,
             HISTORY[1]: WINDOW + 1 + 20},

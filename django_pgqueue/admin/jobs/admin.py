@@ -23,7 +23,7 @@ from ..bulk.confirm import act_here, act_on_many
 from ..display import MOST_OF_CALL
 from ..failures import FailurePages
 from ..job_page.page import JobPage
-from ..lists import within_span
+from ..lists import NamesInUse, within_span
 from ..overview import overview
 from ..shards import is_of_all
 from ..workflow import WorkflowPages
@@ -146,7 +146,8 @@ class JobAdmin(FailurePages, WorkflowPages[Job], RowActions[Job], JobPage):
         meaning = getattr(request, MEANING, "") or meaning_of(queryset, term, full=full)
         setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk/task.py)
         period = request.GET.get("finished", "")
-        return search(queryset, term, period, full=full, meaning=meaning, now=clock(request)), False
+        names, now = NamesInUse.of(request, queryset.db), clock(request)
+        return search(queryset, term, period, full=full, meaning=meaning, now=now, names=names), False
 
     @admin.display(description=_("ID"))
     def public_id(self, job: Job) -> str:

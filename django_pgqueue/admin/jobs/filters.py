@@ -61,10 +61,10 @@ class _ByColumn(admin.SimpleListFilter):
 class _Filter(_ByColumn):
     """The choices are those in use, up to a limit, and the chosen."""
 
-    names: Callable[[str], list[str]]  # returns the names in use in the database with this alias
+    names: Callable[[lists.NamesInUse], list[str]]
 
     @classmethod
-    def of(cls, title: Any, column: str, names: Callable[[str], list[str]] | None = None) -> Any:
+    def of(cls, title: Any, column: str, names: Callable[[lists.NamesInUse], list[str]] | None = None) -> Any:
         """Return the filter by a column. Its parameter is the first word of the name of the column."""
         values = {"title": title, "column": column, "parameter_name": column.partition("_")[0]}
         return type(cls.__name__, (cls,), {**values, "names": staticmethod(names)} if names else values)
@@ -83,7 +83,8 @@ class _Filter(_ByColumn):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the values in use."""
-        return [(name, breakable(name)) for name in self.names(model_admin.database)[:MOST_CHOICES]]
+        names = self.names(lists.NamesInUse.of(request, model_admin.database))
+        return [(name, breakable(name)) for name in names[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows with the chosen value."""
@@ -213,16 +214,16 @@ class StatusFilter(_ByColumn, lists.ConditionFilter):
             yield {**choice, "display": format_html("{} {}", choice["display"], shown)}
 
 
-def _tenants(alias: str) -> list[str]:
+def _tenants(names: lists.NamesInUse) -> list[str]:
     """Return the tenants of live jobs. Without any, there is no filter, unless the address names one."""
-    return [row[0] for row in fetch_rows(alias, _TENANTS, {"most": MOST_CHOICES})]
+    return [row[0] for row in fetch_rows(names.alias, _TENANTS, {"most": MOST_CHOICES})]
 
 
 FILTERS = (
     StatusFilter,
     DueFilter,
-    _Filter.of(_("queue"), "queue_name", lambda alias: lists.queue_names(alias)),
-    _Filter.of(_("task"), "task_path", lambda alias: lists.task_paths(alias)),
+    _Filter.of(_("queue"), "queue_name", lambda names: names.queues),
+    _Filter.of(_("task"), "task_path", lambda names: names.tasks),
     _Filter.of(_("tenant"), "tenant", _tenants),
     WorkerFilter,
     SpanFilter.of(_("enqueued"), "enqueued_at"),

@@ -35,7 +35,7 @@ from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks.links import parse_id
 from ...tasks.registry import KEPT_QUEUES
-from ..lists import NEWEST, PERIODS, KeysetChangeList, KeysetOrder, OtherAddress, is_span, task_paths
+from ..lists import NEWEST, PERIODS, KeysetChangeList, KeysetOrder, NamesInUse, OtherAddress, is_span
 from .filters import KEPT_SHELF, LIVE_SHELF, PAUSE
 
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
@@ -44,7 +44,7 @@ WINDOW_OF_STATUS = 30_000
 WINDOW_OF_WAITING = 10_000  # of jobs that wait; a larger part of a queue would be sorted
 WINDOW_OF_SCAN = 5_000  # of a search that looks into each job
 #: The same for the first page, if a status is chosen: its jobs may be few among all that are read.
-FIRST_WINDOW_OF_SCAN = 1_000
+FIRST_WINDOW_OF_SCAN = 500
 #: What a term may name before a colon; an index finds these.
 INDEXED = frozenset({"batch", "fingerprint", "key"})
 NAMED = INDEXED | {"group"}
@@ -102,7 +102,7 @@ def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
 
 
 def search(
-    jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str, now: Any
+    jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str, now: Any, names: NamesInUse
 ) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any. ``full``:
     whether this user may view arguments, and so may search in them. ``meaning`` and ``now``: what the term
@@ -128,21 +128,22 @@ def search(
         return jobs.filter(is_indexed(entry)) if entry else jobs.none()
     if not is_span(period):
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
-    return at_path(jobs, *path) if path else _with_text(jobs, term, full)
+    return at_path(jobs, names, *path) if path else _with_text(jobs, term, names if full else None)
 
 
 # The columns in the conditions below have no table: in a subquery, Django gives it another name.
 
 
-def _with_text(jobs: QuerySet[Any], term: str, full: bool) -> QuerySet[Any]:
+def _with_text(jobs: QuerySet[Any], term: str, names: NamesInUse | None) -> QuerySet[Any]:
+    """Return the jobs with the text. ``names``: None if arguments and messages are not searched."""
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
     found = Q(task_path__icontains=term) | Q(unique_key__icontains=term) | Q(limit_key__icontains=term)
     # The term may be copied from a page, where it is JSON, or from the code of the task.
     for spelling in {term, in_json}:
         found |= ~Q(errors=[]) & Q(found_errors__icontains=spelling)
-    if full:
-        found |= Q(shows("args", term, jobs.db)) | Q(shows("kwargs", term, jobs.db))
-    parts = ("class", "message", "traceback") if full else ("class",)
+    if names:
+        found |= Q(shows("args", term, names)) | Q(shows("kwargs", term, names))
+    parts = ("class", "message", "traceback") if names else ("class",)
     texts = " || ".join(f"jsonb_path_query_array(errors, '$[*].\"{part}\"')::text" for part in parts)
     matching: QuerySet[Any] = jobs.alias(
         found_errors=RawSQL(texts, [], TextField())  # noqa: S611 - constants
@@ -267,14 +268,16 @@ def _entry(path: tuple[str, list[str], list[Any]] | None) -> str:
     return "" if redact.hide(name) else f"{name}={path[2][-1]}"
 
 
-def at_path(jobs: QuerySet[Any], column: str, keys: list[str], values: list[Any]) -> QuerySet[Any]:
+def at_path(
+    jobs: QuerySet[Any], names: NamesInUse, column: str, keys: list[str], values: list[Any]
+) -> QuerySet[Any]:
     """Return the jobs that have the value there, as far as the admin shows it."""
     hide = conf.current().redact.hide
     if any(map(hide, keys)):
         return jobs.none()
     if column == "args":
         place = int(keys[0])
-        shown = [path for path in task_paths(jobs.db) if not hide(names_of_call(path).at(place))]
+        shown = [path for path in names.tasks if not hide(names_of_call(path).at(place))]
         jobs = jobs.filter(task_path__in=shown)
     found: Any = column
     for key in keys:
@@ -363,16 +366,16 @@ _HAS_PLACES = "coalesce((%(hidden)s::jsonb -> task_path ->> 'any')::boolean, tru
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-def shows(column: str, text: str, alias: str) -> RawSQL:
+def shows(column: str, text: str, known: NamesInUse) -> RawSQL:
     """Return whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
-    names, like = conf.current().redact.names, connections[alias].ops.prep_for_like_query
+    names, like = conf.current().redact.names, connections[known.alias].ops.prep_for_like_query
     values = {
         "like": f"%{like(text)}%",
         "like_json": f"%{like(json.dumps(text, ensure_ascii=False)[1:-1])}%",
         "names": name_expression(names),
         "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
         f'{json.dumps(coarse_expression(names))} flag "i")',
-        "hidden": json.dumps(hidden_places(alias)) if column == "args" else "{}",
+        "hidden": json.dumps(hidden_places(known.tasks)) if column == "args" else "{}",
     }
     has_hidden, shown = (_HAS_PLACES, _ARGS_SQL) if column == "args" else ("false", column)
     sql = _VALUE_SQL.format(value=column, has_hidden=has_hidden, shown=shown)
@@ -380,12 +383,12 @@ def shows(column: str, text: str, alias: str) -> RawSQL:
     return RawSQL(_PARAMETER.sub("%s", sql), parameters, BooleanField())  # noqa: S611 - constants
 
 
-def hidden_places(alias: str) -> dict[str, dict[str, Any]]:
-    """Return which positional arguments are redacted, by task: some places, and all from one on. Of a task
-    that is not in it, none are searched.
+def hidden_places(tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return which positional arguments are redacted, by task: some places, and all from one on. Of
+    another task, none are searched.
     """
     hide, found = conf.current().redact.hide, {}
-    for path in task_paths(alias):
+    for path in tasks:
         names = names_of_call(path)
         places = [place for place, name in enumerate(names.each) if hide(name)]
         beyond = len(names.each) if names.rest and hide(names.rest) else None
