@@ -1,3 +1,0 @@
-"""Tests of the benchmark suite."""
-
-from __future__ import annotations

@@ -1,1 +1,0 @@
-"""What production does to a queue: kills, crashes, stops, outages, and tasks that harm their process."""

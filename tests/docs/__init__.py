@@ -1,1 +1,0 @@
-"""The documentation: every example runs, every name is there."""

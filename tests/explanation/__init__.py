@@ -1,1 +1,0 @@
-"""Tests of what tells why a job does not run."""

@@ -1,3 +1,0 @@
-"""Tests of limits and rates, wherever they can be seen: in declarations, Python, SQL and the admin."""
-
-from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Tests of what the admin, the commands and the metrics show."""

@@ -1,1 +1,0 @@
-"""A test must miss each guard that is taken out of the package (``python3 dev.py mutate``)."""

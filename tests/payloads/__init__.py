@@ -1,1 +1,0 @@
-"""Tests of `django_pgqueue.payloads`: rows that are jobs."""

@@ -1,1 +1,0 @@
-"""Tests of what is about PostgreSQL alone: sessions, dead connections, clocks, settings."""

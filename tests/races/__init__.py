@@ -1,1 +1,0 @@
-"""Forced interleavings on real connections. Each of these tests was seen to fail without its guard."""

@@ -1,1 +1,0 @@
-"""Two database roles with few rights, and what they can do."""

@@ -1,1 +1,0 @@
-"""Tests of the objects in the database: tables, functions, the guard, migrations."""

@@ -1,1 +1,0 @@
-"""Helpers for the tests: separate connections, forced interleavings, query plans, and more."""

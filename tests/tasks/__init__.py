@@ -1,1 +1,0 @@
-"""Tests of what people declare: tasks, their options, keys and links."""

@@ -1,1 +1,0 @@
-"""Tests of what the package gives to the tests of a project."""

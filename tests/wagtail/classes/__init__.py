@@ -1,1 +1,0 @@
-"""A project of django-configurations: its settings are classes."""

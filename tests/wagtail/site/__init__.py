@@ -1,1 +1,0 @@
-"""A Wagtail site: Wagtail's own tasks on this backend."""

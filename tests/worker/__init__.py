@@ -1,1 +1,0 @@
-"""Tests of the worker within one process: claim, run, finish."""

@@ -1,1 +1,0 @@
-"""Tests of everything around one job while it runs."""
