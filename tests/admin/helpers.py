@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -139,11 +139,21 @@ def steady(text: str) -> str:
 
 def opened(client: Client | None = None, model: type[Model] = Job, /, **query: Any) -> Any:
     """Return a list as the user of a client opens it, or a superuser, without its page."""
-    request = RequestFactory().get(LIST, query)
+    return admin.site.get_model_admin(model).get_changelist_instance(_request_of(client, **query))
+
+
+def offered(client: Client, kind: str) -> Collection[str]:
+    """Return the names of the actions that a list offers to the user of a client."""
+    found: Collection[str] = ADMINS[kind].get_actions(_request_of(client))
+    return found
+
+
+def _request_of(client: Client | None, **query: Any) -> Any:
+    request: Any = RequestFactory().get(LIST, query)
     request.user = User(is_superuser=True, is_active=True)
     if client is not None:
         request.user = User.objects.get(pk=client.session["_auth_user_id"])
-    return admin.site.get_model_admin(model).get_changelist_instance(request)
+    return request
 
 
 def listed(client: Client, address: str = LIST, /, **query: Any) -> list[Any]:
