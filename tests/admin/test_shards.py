@@ -23,6 +23,7 @@ from django_pgqueue.admin.bulk import actions
 from django_pgqueue.admin.limits import LimitAdmin
 from django_pgqueue.models import FailureGroup, Job, JobBatch, JobStat, Pause, Queue, Schedule, Worker
 from django_pgqueue.monitoring.spans import rates, series
+from django_pgqueue.postgres import ask
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
@@ -429,7 +430,8 @@ def test_an_id_with_its_shard_leads_to_the_job(shards: None, admin_client: Clien
 
 @pytest.mark.parametrize("alias", ["down", "silent"])
 def test_a_page_of_one_that_does_not_answer(some_are_down: None, admin_client: Client, alias: str) -> None:
-    for address in (url("overview"), url("changelist"), url("changelist", model="queue"), url("change", 5)):
+    addresses = [url("overview"), url("change", 5), url("changelist"), url("changelist", model="queue")]
+    for address in addresses[: 2 if alias == "silent" else None]:  # the connect takes 2 s
         began = monotonic()
         answer = admin_client.get(address, {"shard": alias})
         assert answer.status_code == 503
@@ -437,7 +439,10 @@ def test_a_page_of_one_that_does_not_answer(some_are_down: None, admin_client: C
         assert f"The database {alias} did not answer" in answer.content.decode()
 
 
-def test_no_page_of_all_shards_waits_for_one_that_is_silent(admin_client: Client) -> None:
+def test_no_page_of_all_shards_waits_for_one_that_is_silent(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask, "SECONDS", 0.3)
     lists = (url("changelist", model=model) for model in ("job", "worker", "limit", "jobstat"))
     with sharded("silent"):
         for address in (*lists, url("failures")):
