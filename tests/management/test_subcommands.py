@@ -10,6 +10,7 @@ import signal
 import sys
 from argparse import ArgumentTypeError
 from datetime import timedelta
+from functools import cache
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from unittest.mock import Mock
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, ManagementUtility, call_command, load_command_class
-from django.core.management.base import OutputWrapper
+from django.core.management.base import CommandParser, OutputWrapper
 from django.db import OperationalError, connection, connections
 
 from django_pgqueue import task
@@ -62,12 +63,24 @@ class Echo(SimpleNamespace):
 def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
     subcommand = Echo()
     monkeypatch.setattr(pgqueue, "found", lambda: {"echo": subcommand})
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", pgqueue.Command())
     return subcommand
+
+
+class Command(pgqueue.Command):
+    """Makes the parsers of its subcommands once, because this takes longer than most of them."""
+
+    @cache  # noqa: B019 - there is one
+    def create_parser(self, *names: str, **options: Any) -> CommandParser:
+        return super().create_parser(*names, **options)
+
+
+COMMAND: pgqueue.Command = Command()
 
 
 def run(*arguments: str, **options: Any) -> str:
     out = StringIO()
-    call_command("pgqueue", *arguments, stdout=out, **options)
+    call_command(COMMAND, *arguments, stdout=out, **options)
     return out.getvalue().strip()
 
 
