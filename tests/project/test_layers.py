@@ -109,6 +109,12 @@ def trees() -> dict[str, ast.Module]:
 
 
 @cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """Return all parts of every module, because walking through them takes long."""
+    return {name: [*ast.walk(tree)] for name, tree in trees().items()}
+
+
+@cache
 def arrows() -> list[Arrow]:
     """Return all imports between modules of the package."""
     known = modules()

@@ -18,11 +18,12 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from .test_layers import PACKAGE, ROOT, modules, trees
+from .test_layers import PACKAGE, ROOT, modules, nodes
 
 #: What turns a name or bytes into code.
 CALLS = {
@@ -51,8 +52,8 @@ PLACES = {
 
 def test_every_dynamic_import_is_known() -> None:
     found = defaultdict(set)
-    for module, tree in trees().items():
-        for node in ast.walk(tree):
+    for module, parts in nodes().items():
+        for node in parts:
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 if name.rpartition(".")[2] in CALLS and name not in HARMLESS:
@@ -64,8 +65,8 @@ def test_nothing_is_pickled() -> None:
     """Arguments and results are JSON. What would unpickle them is not even imported."""
     wrong = [
         module
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
+        for module, parts in nodes().items()
+        for node in parts
         if isinstance(node, (ast.Import, ast.ImportFrom))
         and {"pickle", "marshal", "shelve", "dill"}
         & {getattr(node, "module", None), *(name.name for name in node.names)}
@@ -103,7 +104,7 @@ def test_the_clock_of_the_machine_is_read_only_where_it_may_be() -> None:
     found = {
         str(path.relative_to(ROOT / PACKAGE)): number
         for name, path in modules().items()
-        if (number := sum(1 for _ in reads(trees()[name])))
+        if (number := sum(1 for _ in reads(nodes()[name])))
     }
     assert found == {path: number for path, (number, _why) in ALLOWED.items()}
 
@@ -115,9 +116,8 @@ def test_pages_do_not_read_the_clock_of_the_browser_or_of_the_web_process() -> N
     assert [path.name for path in texts if pattern.search(path.read_text())] == []
 
 
-def reads(tree: ast.Module) -> Iterator[int]:
+def reads(nodes: list[ast.AST]) -> Iterator[int]:
     """Yield the line of each expression that reads the clock of the machine."""
-    nodes = list(ast.walk(tree))
     owners, names = set(_OWNERS - {"time"}), set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -154,13 +154,15 @@ KINDS = {".css", ".html", ".js", ".py", ".sql", ".txt"}
 GAP = r"\s+(?:(?:#:?|--|//|\*)\s+)?"
 
 
-def texts(part: str) -> Iterator[Path]:
-    """Yield the files of the pages or of the package."""
+@cache
+def texts(part: str) -> dict[Path, str]:
+    """Return the files of the pages or of the package."""
     if part == "pages":
-        yield from (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     else:
         files = (path for path in (ROOT / PACKAGE).rglob("*") if path.suffix in KINDS)
-        yield from (path for path in files if not {"dagre", "uplot"} & set(path.parts))
+        found = [path for path in files if not {"dagre", "uplot"} & set(path.parts)]
+    return {path: path.read_text() for path in sorted(found)}
 
 
 @pytest.mark.parametrize("part", ["pages", "package"])
@@ -170,8 +172,7 @@ def test_texts_avoid(word: dict[str, str | int], part: str) -> None:
     pattern = re.compile(spaced, re.MULTILINE)
     found = [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}"
-        for path in sorted(texts(part))
-        for text in [path.read_text()]
+        for path, text in texts(part).items()
         for match in pattern.finditer(text)
     ]
     assert len(found) <= int(word.get(part, 0)), f"Write {word['instead']}:\n" + "\n".join(found)

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,14 +60,18 @@ def promises() -> list[Promise]:
     ]
 
 
-def holders() -> Iterator[Holder]:
+@cache
+def holders() -> list[Holder]:
     """Read which tests and scenarios hold which promises, without importing them."""
-    for path in sorted(TESTS.rglob("*.py")):
-        source = path.read_text()
-        if "promise" not in source or path == Path(__file__):
-            continue
+    return [holder for path in sorted(TESTS.rglob("*.py")) for holder in _holders(path)]
+
+
+def _holders(path: Path) -> Iterator[Holder]:
+    source = path.read_text()
+    # Parsing takes long.
+    if ("mark.promise" in source or "Scenario(" in source) and path != Path(__file__):
         name = path.relative_to(TESTS).as_posix()
-        for node in ast.walk(ast.parse(source)):
+        for node in _parts(ast.parse(source)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for mark in node.decorator_list:
                     if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.promise":
@@ -81,6 +86,14 @@ def holders() -> Iterator[Holder]:
                 given = {word.arg: word.value for word in node.keywords}
                 for promise in ast.literal_eval(given.get("promises", ast.Tuple([]))):
                     yield Holder(name, ast.literal_eval(given["name"]), promise)
+
+
+def _parts(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what is in a module, but not what is in its functions."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from ast.walk(node)
 
 
 def sections(path: Path) -> dict[str, str]:
