@@ -51,7 +51,7 @@ from tests.support.factories import (
 from tests.support.jobs import next_id
 
 MODELS = list(apps.get_app_config("django_pgqueue").get_models())
-FORMATS = ["json", "jsonl", "xml"]
+FORMATS = ["json", "xml"]  # JSON Lines are written and read as JSON is
 
 
 def make_a_row_of_every_model() -> None:
@@ -130,26 +130,18 @@ def load(path: str) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.promise("dumps")
-def test_a_dump_of_every_model_can_be_loaded(dump: Callable[..., str], kind: str) -> None:
-    make_a_row_of_every_model()
-    before = {model: content(model) for model in MODELS}
-    assert [model for model, rows in before.items() if not rows] == []
-    path = dump("django_pgqueue", kind=kind)
-    empty()
-    load(path)
-    for model in MODELS:
-        assert content(model) == before[model]
-
-
-@pytest.mark.django_db
-def test_new_rows_come_after_those_that_were_loaded(dump: Callable[..., str]) -> None:
+def test_a_dump_of_every_model_can_be_loaded(dump: Callable[..., str]) -> None:
+    """And new rows come after those that were loaded."""
     make_a_row_of_every_model()
     last = BatchFactory.create()
-    path = dump("django_pgqueue")
-    empty()
-    load(path)
+    before = {model: content(model) for model in MODELS}
+    assert [model for model, rows in before.items() if not rows] == []
+    for path in [dump("django_pgqueue", kind=kind) for kind in FORMATS]:
+        empty()
+        load(path)
+        for model in MODELS:
+            assert content(model) == before[model]
     # Django has set the sequence of the jobs to the last job, which is less.
     assert enqueue(noop).pk > last.pk
     assert BatchFactory.create().pk > last.pk
