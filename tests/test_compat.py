@@ -91,21 +91,13 @@ NAMES = [("InvalidTaskError", "InvalidTaskBackendError"), ("InvalidTask", "Inval
 pytestmark = pytest.mark.skipif(django.VERSION < (6, 0), reason="the stub stands on django.tasks")
 
 
-@pytest.fixture(params=NAMES, ids=["django-tasks 0.12", "its next release"])
-def package(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return the folder with the package."""
-    task, backend = request.param
+def write(folder: Path, task: str, backend: str) -> Path:
+    """Write the package into the folder, and return its own."""
     for name, text in FILES.items():
-        file = tmp_path / "django_tasks" / name
+        file = folder / "django_tasks" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.replace("{task}", task).replace("{backend}", backend))
-    (tmp_path / "jobs.py").write_text(
-        "from django_tasks import task\n"
-        "def plain(n): return n\n"
-        "def moved(n): return n\n"
-        "plain, moved = task(plain), task(moved, backend='theirs')\n"
-    )
-    return tmp_path
+    return folder / "django_tasks"
 
 
 def told(folder: Path, code: str) -> list[str]:
@@ -122,16 +114,28 @@ def told(folder: Path, code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_an_old_django_works_with_either_name_of_the_exceptions(package: Path) -> None:
-    code = """
+def test_what_is_imported_with_either_name_of_the_exceptions_or_a_backport_that_is_broken(
+    tmp_path: Path,
+) -> None:
+    """An old Django needs it. Beside Django's own tasks, one that cannot be imported does not matter."""
+    for number, names in enumerate(NAMES):
+        write(tmp_path / str(number), *names)
+    (write(tmp_path / "broken", *NAMES[0]) / "base.py").write_text("1 / 0\n")
+    code = f"""
+import sys
 import django
 from django.conf import settings
 settings.configure()
-django.VERSION = (5, 2, 0, "final", 0)
-from django_pgqueue import compat
-print(compat.InvalidTask.__module__, compat.InvalidTaskBackend.__mro__[1].__name__)
+new, old = django.VERSION, (5, 2, 0, "final", 0)
+for folder, django.VERSION in (("0", old), ("1", old), ("broken", new)):
+    for name in [name for name in sys.modules if name.startswith(("django_pgqueue", "django_tasks"))]:
+        del sys.modules[name]
+    sys.path.insert(0, f"{tmp_path}/{{folder}}")
+    from django_pgqueue import compat
+    print(compat.PACKAGES[0], compat.InvalidTask.__module__, compat.InvalidTaskBackend.__mro__[1].__name__)
 """
-    assert told(package, code) == ["django_tasks.exceptions ImproperlyConfigured"]
+    old = "django_tasks django_tasks.exceptions ImproperlyConfigured"
+    assert told(tmp_path, code) == [old, old, "django.tasks django.tasks.exceptions ImproperlyConfigured"]
 
 
 BESIDE = """
@@ -161,8 +165,16 @@ Theirs = getattr(django_tasks.exceptions, "InvalidTask", None) or django_tasks.e
 """
 
 
-def test_the_backport_beside_django(package: Path) -> None:
+@pytest.mark.parametrize("names", NAMES, ids=["django-tasks 0.12", "its next release"])
+def test_the_backport_beside_django(tmp_path: Path, names: tuple[str, str]) -> None:
     """Its exceptions catch ours, its signals are sent, and its tasks and backends are known."""
+    write(tmp_path, *names)
+    (tmp_path / "jobs.py").write_text(
+        "from django_tasks import task\n"
+        "def plain(n): return n\n"
+        "def moved(n): return n\n"
+        "plain, moved = task(plain), task(moved, backend='theirs')\n"
+    )
     code = f"""{BESIDE}
 for each in (Theirs, django.tasks.exceptions.InvalidTask):
     try:
@@ -189,20 +201,8 @@ for each in (task_enqueued, django_tasks.signals.task_enqueued, django_tasks.sig
 jobs.plain.enqueue(5)
 announced()
 """
-    assert told(package, code) == [
+    assert told(tmp_path, code) == [
         "InvalidTask", "InvalidTask", "TaskResultDoesNotExist", "TaskResultDoesNotExist",
         "django_tasks.base []", "jobs.moved", "1", "False False", "heard jobs.plain", "heard jobs.plain",
         "True False",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("package", NAMES[:1], indirect=True)
-def test_a_backport_that_cannot_be_imported_does_not_matter_beside_django(package: Path) -> None:
-    (package / "django_tasks" / "base.py").write_text("1 / 0\n")
-    code = """
-from django.conf import settings
-settings.configure()
-from django_pgqueue import compat
-print(compat.PACKAGES, compat.InvalidTask.__module__)
-"""
-    assert told(package, code) == ["['django.tasks'] django.tasks.exceptions"]
