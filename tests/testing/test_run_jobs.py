@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -434,10 +435,12 @@ def test_pytest_finds_it_and_its_fixtures_are_described() -> None:
 
 def test_it_disturbs_no_project_without_django(tmp_path: Path) -> None:
     (tmp_path / "test_bare.py").write_text(BARE)
+    root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-c", "/dev/null", "--rootdir", ".",
-         "-p", "no:cacheprovider", "-p", "no:django", "-p", "no:xdist", "test_bare.py"],
+         "-p", "no:cacheprovider", "-p", pytest_plugin.__name__, "test_bare.py"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": root},
     )  # fmt: skip
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
 
