@@ -198,41 +198,18 @@ def client_program(name: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("schema", ["public", "jobs"])
-def test_a_dump_that_psql_restores(connect: Connect, schema: str) -> None:
-    given = connections["default"].settings_dict
-    server = {
-        "PGHOST": given["HOST"], "PGPORT": str(given["PORT"] or 5432), "PGUSER": given["USER"],
-        "PGPASSWORD": given["PASSWORD"],
-    }  # fmt: skip
-    with fresh_database() as database, alias("fresh", NAME=database, OPTIONS=in_schema(schema)) as fresh:
-        sql(f"CREATE SCHEMA IF NOT EXISTS {schema}", using=fresh)
-        migrate(fresh)
-        job = value(connect(fresh, autocommit=True), "SELECT pgqueue_enqueue('a.b')")
-        dump = subprocess.run(
-            [client_program("pg_dump"), "--no-owner", database], env=server, check=True, capture_output=True
-        ).stdout
-    with fresh_database() as restored, alias("restored", NAME=restored, OPTIONS=in_schema(schema)) as after:
-        subprocess.run(
-            [client_program("psql"), "-q", "-v", "ON_ERROR_STOP=1", restored],
-            env=server, check=True, input=dump, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        connection = connect(after, autocommit=True)
-        assert live(connection) == {job: "pending"}
-        connection.execute("DELETE FROM pgqueue_job")
-        assert database_problems(after) == []
-        whole_life(connection)
+SCHEMAS = ("public", "jobs")
 
 
-def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
-    database: str, connect: Connect
+def test_two_schemas_of_one_database_share_neither_locks_nor_channels_and_psql_restores_a_dump_of_both(
+    connect: Connect,
 ) -> None:
     with (
-        alias("fresh", NAME=database) as fresh,
-        alias("one", NAME=database, OPTIONS=in_schema("one")) as first,
-        alias("two", NAME=database, OPTIONS=in_schema("two")) as second,
+        fresh_database() as database,
+        alias("one", NAME=database, OPTIONS=in_schema(SCHEMAS[0])) as first,
+        alias("two", NAME=database, OPTIONS=in_schema(SCHEMAS[1])) as second,
     ):
-        sql("CREATE SCHEMA one; CREATE SCHEMA two", using=fresh)
+        sql(f"CREATE SCHEMA {SCHEMAS[1]}", using=first)
         migrate(first)
         migrate(second)
         one, two, other = connect(first), connect(second, autocommit=True), connect(second, autocommit=True)
@@ -248,7 +225,29 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         assert [heard.payload for heard in two.notifies(timeout=20, stop_after=1)] == ["wake default"]
         assert rotate(one) == rotate(other) == "nothing to do"
         assert list(two.notifies(timeout=0)) == []
-        assert len(live(one)) == len(live(two)) == 1
+        one.commit()
+        jobs = [live(one), live(two)]
+        assert [[*of_schema.values()] for of_schema in jobs] == [["pending"], ["pending"]]
+        given = connections["default"].settings_dict
+        server = {
+            "PGHOST": given["HOST"], "PGPORT": str(given["PORT"] or 5432), "PGUSER": given["USER"],
+            "PGPASSWORD": given["PASSWORD"],
+        }  # fmt: skip
+        dump = subprocess.run(
+            [client_program("pg_dump"), "--no-owner", database], env=server, check=True, capture_output=True
+        ).stdout
+    with fresh_database() as restored:
+        subprocess.run(
+            [client_program("psql"), "-q", "-v", "ON_ERROR_STOP=1", restored],
+            env=server, check=True, input=dump, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        for schema, before in zip(SCHEMAS, jobs, strict=True):
+            with alias("restored", NAME=restored, OPTIONS=in_schema(schema)) as after:
+                connection = connect(after, autocommit=True)
+                assert live(connection) == before
+                connection.execute("DELETE FROM pgqueue_job")
+                assert database_problems(after) == []
+                whole_life(connection)
 
 
 # -- new code on a database that is not migrated yet
