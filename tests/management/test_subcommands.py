@@ -31,7 +31,7 @@ from django_pgqueue.management._conditions import warn_of_unknown_queues
 from django_pgqueue.management._output import Output, Table, print_json
 from django_pgqueue.management._parser import argument
 from django_pgqueue.management.commands import pgqueue
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK
 from django_pgqueue.tasks.registry import declared_queues, queues_in_use
 from tests.admin.test_hostile_texts import HOSTILE, SHORT, make_rows
@@ -117,6 +117,11 @@ ENDS = {
 
 def test_exit_codes(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "close_all", lambda: None)  # with which a command line ends
+    ours = Command()
+    monkeypatch.setattr(
+        "django.core.management.load_command_class",
+        lambda app, name: ours if name == "pgqueue" else load_command_class(app, name),
+    )
     WorkerFactory.create(heartbeat_at=ago(hours=-1))  # it does not fall silent meanwhile
     JobFactory.create(queue_name="mail", scheduled=True)
     Job.objects.using("other").bulk_create([JobFactory.build()])
@@ -286,20 +291,21 @@ def test_failing_system_checks_do_not_stop_it() -> None:
     assert pgqueue.Command().requires_system_checks == ()
 
 
-@pytest.mark.parametrize("json_too", [(), ("--json",)])
-def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> None:
+def test_no_terminal_obeys_what_a_job_contains() -> None:
     """U+009B is ESC and "[" in one, and JSON permits it in texts. U+202E turns the text around."""
     job = make_rows()["job"][5]
+    Worker.objects.update(heartbeat_at=ago(hours=-1))  # none falls silent meanwhile
     commands: list[tuple[str, ...]] = [
-        ("status",),  # first: on a slow machine, the worker would be silent after all the others
-        ("jobs",), ("jobs", str(job.pk)), ("why", str(job.pk)), ("workers",), ("pauses",), ("schedules",),
+        ("status",), ("jobs",), ("jobs", str(job.pk)), ("why", str(job.pk)), ("workers",), ("pauses",),
+        ("schedules",),
         ("schedules", "show", HOSTILE), ("stats",), ("tasks",), ("failures",), ("failures", SHORT[:40]),
         ("database",), ("queues",), ("limits",),
     ]  # fmt: skip
-    printed = {command: run(*command, *json_too) for command in commands + [("top",)] * (not json_too)}
-    texts = {command: text.replace("\n", " ") for command, text in printed.items()}
-    assert [command for command, text in texts.items() if not text.isprintable()] == []
-    assert sum("\\x9b" in text or "\\u009b" in text for text in printed.values()) > 6
+    for lines in ([*commands, ("top",)], [(*command, "--json") for command in commands]):
+        printed = {line: run(*line) for line in lines}
+        texts = {line: text.replace("\n", " ") for line, text in printed.items()}
+        assert [line for line, text in texts.items() if not text.isprintable()] == []
+        assert sum("\\x9b" in text or "\\u009b" in text for text in printed.values()) > 6
 
 
 # --- Durations and numbers on the command line
