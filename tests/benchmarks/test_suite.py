@@ -485,7 +485,7 @@ def sessions(since: datetime) -> int:
 
 def test_the_adapter_speaks_the_contract(url: str) -> None:
     began = server_time()
-    adapter = Adapter(url, PRODUCER_MODE="fixed", PRODUCER_RATE="40", WORKER_COUNT="2")
+    adapter = Adapter(url, PRODUCER_MODE="fixed", PRODUCER_RATE="40", WORKER_COUNT="1")
     until(lambda: len(adapter.values("end_to_end_p99_ms")) > 2, seconds=SLOW)
     adapter.process.send_signal(signal.SIGTERM)
     assert adapter.end() == 0
