@@ -530,7 +530,7 @@ def test_the_manifest_names_tables_and_indexes_that_exist(transactional_db: None
 def test_the_harness_paces_the_producer_and_workers_die_with_a_killed_adapter(url: str) -> None:
     began = server_time()
     adapter = Adapter(
-        url, PRODUCER_PACING="harness", PRODUCER_RATE="1000", WORKER_COUNT="2", BENCH_INSTANCE_ID="1"
+        url, PRODUCER_PACING="harness", PRODUCER_RATE="1000", WORKER_COUNT="1", BENCH_INSTANCE_ID="1"
     )
     # A partial line is no token yet, and the end of the input is not the end of the adapter.
     adapter.tell("ENQUEUE 3\nnonsense\nENQUEUE 4\nENQUEUE 5")

@@ -99,7 +99,7 @@ def test_the_job_of_a_killed_worker_runs_again_in_one_that_signs_off(
     command: list[str], queue: str, session: Session
 ) -> None:
     job = add(f"{queue}.wait", "600")
-    with working(command, BEAT="0.1") as process:
+    with working(command, BEAT="0.5") as process:
         until(lambda: Job.objects.get(pk=job.pk).status == "running", what="a running job")
         with override_settings(PGQUEUE={"HEARTBEAT": 0.1, "LEASE": 2.0}):
             process.kill()
@@ -108,7 +108,7 @@ def test_the_job_of_a_killed_worker_runs_again_in_one_that_signs_off(
     job.refresh_from_db()
     assert (job.status, job.attempts, job.waiting_reason) == ("pending", 0, "its worker was lost")
     sql("UPDATE pgqueue_job_live SET args = '[0]' WHERE id = %s", job.pk)
-    with working(command, BEAT="0.1") as process:
+    with working(command, BEAT="0.5") as process:
         until(lambda: Job.objects.get(pk=job.pk).status == "done", what="the job is done")
         assert Job.objects.get(pk=job.pk).attempts == 1
         sql("SELECT pgqueue_drain_worker(id, false) FROM pgqueue_worker")
@@ -119,7 +119,7 @@ def test_the_job_of_a_killed_worker_runs_again_in_one_that_signs_off(
 @pytest.mark.parametrize(("command", "queue"), WORKERS)
 def test_a_worker_that_counts_as_dead_stops(command: list[str], queue: str) -> None:
     job = add(f"{queue}.wait", "600")
-    with working(command, BEAT="0.1") as process:
+    with working(command, BEAT="0.5") as process:
         until(lambda: Job.objects.get(pk=job.pk).status == "running", what="a running job")
         Worker.objects.all().delete()
         assert process.wait(20) != 0

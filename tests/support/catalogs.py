@@ -37,6 +37,7 @@ def folder(language: str) -> Path:
     return PACKAGE / "locale" / language / "LC_MESSAGES"
 
 
+@cache
 def catalog(language: str) -> Catalog:
     """Return a catalog as it is in its file."""
     with (folder(language) / "django.po").open("rb") as file:
