@@ -73,15 +73,12 @@ def daemonize() -> None:
 
 
 @task(max_attempts=1)
-def send_mail() -> int:
-    """Send a mail. This fails if the mail would really be sent, because no server accepts it."""
-    mail.send_mail("subject", "text", "from@example.com", ["to@example.com"])
-    return len(mail.outbox)
-
-
-@task
 def where_it_runs(secret: str) -> dict[str, object]:
-    """Return the database, the role, and the files of this process or its parent that contain the secret."""
+    """Return the database, the role, and the files of this process or its parent that contain the secret.
+
+    And send a mail. This fails if the mail would really be sent, because no server accepts it.
+    """
+    mail.send_mail("subject", "text", "from@example.com", ["to@example.com"])
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_database(), current_user")
         ((database, user),) = cursor.fetchall()
@@ -91,7 +88,7 @@ def where_it_runs(secret: str) -> dict[str, object]:
     return {
         "database": database,
         "user": user,
-        "pid": os.getpid(),
+        "mails": len(mail.outbox),
         "told by": [str(file) for file in files if secret in file.read_text(errors="replace")],
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from tests.support.commands import django_environment, forks, start  # noqa: F401 - fixtures
+from tests.support.commands import django_environment, forks, forks_here, start  # noqa: F401 - fixtures
 from tests.support.poolers import Proxy, proxy
 
 

@@ -48,18 +48,6 @@ def _elsewhere(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def two(task: Any, *args: Any) -> list[Job]:
-    """Make a job that runs in a worker process, and one that runs in a process of its own."""
-    make, path = JobFactory.create, task.module_path
-    return [make(task_path=path, args=list(args), crash_count=count) for count in (0, 1)]
-
-
-def results(jobs: list[Job]) -> list[Any]:
-    found = [fresh(job) for job in jobs]
-    assert {job.status for job in found} == {"done"}, [job.errors for job in found]
-    return [job.result for job in found]
-
-
 def open_files() -> int:
     """Number of open descriptors, without those that only wait for the garbage collector."""
     gc.collect()
@@ -87,19 +75,22 @@ def test_a_burst_runs_what_is_due_in_the_test_database_with_a_password_that_no_o
 ) -> None:
     """It sends no mail, as the test itself, and begins no work of schedules."""
     secret = "not-for-everybody"
-    jobs, mails, schedule = two(process_tasks.where_it_runs, secret), two(process_tasks.send_mail), overdue()
+    path, schedule = process_tasks.where_it_runs.module_path, overdue()
+    # One runs in the worker process, and one in a process of its own.
+    jobs = [JobFactory.create(task_path=path, args=[secret], crash_count=count) for count in (0, 1)]
     logged, left = (enqueue(tasks.noop.using(queue_name=name)) for name in ("mail", "left"))
     handlers = [signal.getsignal(number) for number in HANDLED]
     sql("SET application_name TO 'the test'")
     files = open_files()
     with another_role(secret) as role:
-        burst(processes=2, queues=["default", "mail"], verbosity=2)
+        burst(queues=["default", "mail"], verbosity=2)
     assert open_files() <= files
     assert sql("SHOW application_name") == "the test"  # in the same session
     assert [signal.getsignal(number) for number in HANDLED] == handlers
-    for result in results(jobs):
-        assert (result["database"], result["user"], result["told by"]) == (database(), role, [])
-    assert results(mails) == [1, 1]
+    for job in map(fresh, jobs):
+        assert job.status == "done", job.errors
+        found = {"database": database(), "user": role, "told by": [], "mails": 1}
+        assert job.result == found
     assert (fresh(left).status, jobs_of(schedule), outcomes(schedule)) == ("pending", [], [])
     assert not Worker.objects.exists()
     said = capfd.readouterr().err
@@ -107,7 +98,7 @@ def test_a_burst_runs_what_is_due_in_the_test_database_with_a_password_that_no_o
     assert f"job {jobs[1].pk} has crashed before and runs isolated in process" in said
 
 
-@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.usefixtures("forks_here", "_elsewhere")
 def test_a_database_that_was_changed_before_setup_is_noticed_by_the_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

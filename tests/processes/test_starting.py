@@ -19,7 +19,7 @@ from django_pgqueue.models import Worker
 from django_pgqueue.worker.supervisor import child, supervisor
 from django_pgqueue.worker.supervisor.heartbeat import PATIENCE
 from tests.app import worker_tasks as tasks
-from tests.support.commands import ROOT, SLOW, Start, at_port, children_of, is_alive, over
+from tests.support.commands import ROOT, SLOW, Command, Start, at_port, children_of, is_alive, over
 from tests.support.factories import JobFactory
 from tests.support.poolers import Proxy
 from tests.support.workers import fresh, until
@@ -54,7 +54,7 @@ def test_a_signal_ends_the_wait_for_a_server(start: Start, arguments: tuple[str,
     (None, "[Errno 2] No such file or directory: '/nowhere/python'"),
 ])  # fmt: skip
 def test_processes_that_cannot_start_end_the_command_with_the_cause(
-    settings: str | None, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    settings: str | None, how: str, forks_here: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(child, "LONGEST_BACKOFF", 0.0)
     monkeypatch.setattr(supervisor, "STILLBIRTHS", 2)
@@ -194,6 +194,12 @@ def reloaded(tmp_path: Path) -> Path:
     return path
 
 
+def leads_a_group(command: Command) -> int:
+    """Return the supervisor that a reloader has started."""
+    (supervisor,) = [pid for pid in children_of(command.process.pid) if os.getpgid(pid) == pid]
+    return supervisor
+
+
 def test_a_task_that_is_saved_runs_as_it_is_now(start: Start, reloaded: Path, tmp_path: Path) -> None:
     command = start(
         "--reload", env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "reload_settings"}
@@ -209,8 +215,7 @@ def test_a_task_that_is_saved_runs_as_it_is_now(start: Start, reloaded: Path, tm
     assert second.pid != first.pid
     assert command.log.count("(-v 2 lists them)") == 2, "a banner for each start"
     # A terminal signals the group of the reloader, which hands the signal on: the supervisor hears it once.
-    (supervisor,) = children_of(command.process.pid)
-    assert os.getpgid(supervisor) != os.getpgid(command.process.pid)
+    leads_a_group(command)
     command.send(signal.SIGINT)
     assert command.wait() == 0, command.log
     assert command.log.count("Stopping: no jobs are running.") == 2
@@ -220,7 +225,7 @@ def test_a_task_that_is_saved_runs_as_it_is_now(start: Start, reloaded: Path, tm
 def test_a_reloader_that_is_killed_takes_its_worker_along(start: Start) -> None:
     command = start("--reload", env={"PYTHONPATH": str(ROOT), **at_port(1)})
     command.logged("no connection yet")
-    (supervisor,) = children_of(command.process.pid)
+    supervisor = leads_a_group(command)
     command.send(signal.SIGKILL)
     command.wait()
     until(lambda: not is_alive(supervisor), seconds=SLOW)

@@ -18,7 +18,7 @@ from django.db import connections
 from django_pgqueue import conf
 from django_pgqueue.models import Job, Worker
 from tests.app.apps import CONSTANTS
-from tests.support.fork_server import Forked, fork_command
+from tests.support.fork_server import POPEN, Forked, fork_command
 from tests.support.jobs import sql
 from tests.support.workers import until
 
@@ -75,6 +75,15 @@ def forks() -> bool:
 
 
 @pytest.fixture
+def forks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts of the package is forked, with the settings of processes: both are fast."""
+    if sys.platform == "linux":
+        monkeypatch.setattr(subprocess, "Popen", POPEN)
+    for name, value in django_environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Callable[..., Command]]:
     """Return a function that starts the command with some arguments. See ``commands_in``."""
     with commands_in(tmp_path, forks=forks) as start_one:
@@ -89,8 +98,8 @@ def commands_in(
     written to the folder. At the end of the block, running commands are killed.
 
     ``through`` is a program that starts the command, and ``code`` is the folder whose code it runs. If one of
-    them is given, or if ``stdout``, ``PYTHONPATH`` or ``LD_PRELOAD`` is given, the command is not forked but
-    started by a new interpreter. ``constants`` are those of the supervisor.
+    them is given, or if ``stdout`` or ``LD_PRELOAD`` is given, the command is not forked but started by a new
+    interpreter. ``constants`` are those of the supervisor.
     """
     commands: list[Command] = []
 
@@ -107,8 +116,8 @@ def commands_in(
         environment = {**django_environment(code, **pgqueue), **(env or {})}
         environment[CONSTANTS] = json.dumps(constants or {})
         process: subprocess.Popen[bytes] | Forked
-        needs_new = not {"PYTHONPATH", "LD_PRELOAD"}.isdisjoint(environment)
-        if forks and not through and stdout is None and not needs_new:
+        needs_new = through or stdout is not None or code != ROOT or "LD_PRELOAD" in environment
+        if forks and not needs_new:
             process = fork_command(["runqueueworker", *arguments], environment, log)
         else:
             with log.open("wb") as output:

@@ -5,10 +5,12 @@ A new interpreter that imports Django takes ten times as long to start as a fork
 fork server of multiprocessing, which lives as long as the test process that uses it. A forked command differs
 from a started one only in its command line in /proc, and in its parent, which is the fork server.
 
-A command forks a `Nursery` before it sets up Django. This one forks the worker processes, which become
-children of the command as if it had started them. They differ from started ones only in their command line.
-Commands that are started, and those that run in the process of a test, start interpreters; and so do all
-commands of the fault suite, whose tasks and faults reach into the process.
+A command forks a `Nursery` before it sets up Django. This one forks what the command starts: the worker
+processes, or the command that a reloader runs. They become children of the command as if it had started them,
+and fork the processes of isolated jobs in the same way. They differ from started ones only in their command
+line and in /proc/<pid>/environ. Commands that are started start interpreters; and so do all commands of the
+fault suite, whose tasks and faults reach into the process. Those that run in the process of a test start
+interpreters unless the test has ``forks_here``.
 """
 
 from __future__ import annotations
@@ -23,22 +25,26 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from functools import cache
 from pathlib import Path
 from subprocess import TimeoutExpired
 from threading import Lock
 from typing import Any, NoReturn
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-#: What every forked command has already imported: of Django, psycopg and others, what reads no settings.
+#: What every forked command has already imported: what reads no settings, of Django, psycopg and this package.
 _CONTEXT.set_forkserver_preload([
     "asyncio", "cronsim", "django.contrib.postgres.apps", "django.core.management",
     "django.core.management.commands.check", "django.db.backends.postgresql.base",
     "django.db.migrations.executor", "django.db.models", "django.template.defaultfilters",
     "django.template.loader", "django.urls", "django.utils.translation.trans_real", "django.views.debug",
-    "environ", "logging.config", "psycopg",
+    "django_pgqueue.checks.backends", "django_pgqueue.jobs.payloads", "django_pgqueue.jobs.results",
+    "django_pgqueue.management._reload", "django_pgqueue.operations", "django_pgqueue.postgres.roles",
+    "django_pgqueue.schedules.declare", "django_pgqueue.schedules.fire", "django_pgqueue.worker.logs",
+    "django_pgqueue.worker.supervisor.child", "environ", "logging.config", "psycopg",
 ])  # fmt: skip
 
 
@@ -93,21 +99,33 @@ def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoRe
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
-    os.environ.clear()
-    os.environ.update(environment)
     sys.pycache_prefix = environment.get("PYTHONPYCACHEPREFIX")
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     if sys.platform == "linux" and "TEST_INTERPRETERS" not in environment:
         Nursery.open()
-    sys.argv = ["django", *arguments]
-    sys.orig_argv[:] = [sys.executable, "-m", "django", *arguments]
-    from django.core.management import execute_from_command_line
+    _run([sys.executable, "-m", "django", *arguments], environment)
 
-    execute_from_command_line()
+
+def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Run ``python -m`` in this process, with this environment."""
+    os.environ.clear()
+    os.environ.update(environment)
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = dict.fromkeys([*filter(None, path), *sys.path])
+    sys.orig_argv[:] = command
+    name = command[_name(command)]
+    sys.argv = [name, *command[_name(command) + 1 :]]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
     sys.exit()
 
 
-_WORKER = ["-m", "django_pgqueue.worker", "worker"]  # and the parent's id
+def _name(command: list[str]) -> int:
+    """Return the place of the name of the module."""
+    return command.index("-m") + 1
+
+
+_FORKED = {"django", "django_pgqueue.worker"}  # modules
+_EXECUTABLE = sys.executable
 _PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 _LARGEST = 1 << 20  # bytes of a request
 
@@ -117,7 +135,6 @@ class Nursery:
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._lock = Lock()
 
     @classmethod
     def open(cls) -> None:
@@ -127,27 +144,48 @@ class Nursery:
             line.close()
             _serve(its_end)
         its_end.close()
-        nursery = cls(line)
+        subprocess.Popen = popen(lambda: cls(line))  # type: ignore[assignment,misc]
 
-        class Popen(subprocess.Popen[Any]):
-            def _execute_child(self, args: Any, executable: Any, *others: Any) -> None:
-                _, _, pass_fds, _, env, *_ = others
-                if executable is None and args[0] == sys.executable and args[-4:-1] == _WORKER:
-                    self.pid = nursery.fork(args, env, [others[8], *pass_fds])
-                    self._child_created = True
-                else:
-                    super()._execute_child(args, executable, *others)  # type: ignore[misc]
+    @classmethod
+    def beside(cls) -> Nursery:
+        """Let the fork server fork a nursery for this process, which may have set up Django."""
+        line, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _CONTEXT.Process(target=_serve, args=(its_end,), daemon=True).start()
+        its_end.close()
+        return cls(line)
 
-        subprocess.Popen = Popen  # type: ignore[misc]
-
-    def fork(self, command: list[str], environment: dict[str, str], files: list[int]) -> int:
-        """Return the id of a new worker process. The first of the files is its standard input, and the others
-        have the same numbers there.
-        """
-        request = json.dumps([command, environment, files]).encode()
-        with self._lock, _adopting():
-            socket.send_fds(self._line, [request], files)
+    def fork(self, command: list[str], environment: dict[str, str], files: dict[int, int]) -> int:
+        """Return the id of a new process. ``files``: its open files, and ours by that number there."""
+        request = json.dumps([command, environment, list(files)]).encode()
+        with _adopting():
+            socket.send_fds(self._line, [request], list(files.values()))
             return int(self._line.recv(32))
+
+
+def popen(nursery: Callable[[], Nursery]) -> type[subprocess.Popen[Any]]:
+    """Return a class that lets a nursery, made when it is needed, start processes of this package."""
+    lock, made = Lock(), cache(nursery)
+
+    def fork(*request: Any) -> int:
+        with lock:
+            return made().fork(*request)
+
+    class Popen(subprocess.Popen[Any]):
+        def _execute_child(self, args: Any, executable: Any, *others: Any) -> None:
+            _, _, pass_fds, _, env, _, _, _, stdin, _, _, stdout, _, stderr, *_ = others
+            is_python = executable is None and args[0] == _EXECUTABLE and "-m" in args
+            if is_python and args[_name(args)] in _FORKED and stdin != -1 == stdout == stderr:
+                given = {0: stdin, 1: 1, 2: 2, **{file: file for file in pass_fds}}
+                self.pid = fork(args, env, given)
+                self._child_created = True
+            else:
+                super()._execute_child(args, executable, *others)  # type: ignore[misc]
+
+    return Popen
+
+
+#: For the process of the tests, which has set up Django.
+POPEN = popen(Nursery.beside)
 
 
 @contextmanager
@@ -162,7 +200,10 @@ def _adopting() -> Iterator[None]:
 
 
 def _serve(line: socket.socket) -> None:
-    """Fork worker processes until the command has ended. Return only in such a process, as `_become` does."""
+    """Fork processes until the other end is closed. Return only in such a process, as `_become` does."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.closerange(3, line.fileno())  # nobody waits for this process to close what it has inherited
+    os.closerange(line.fileno() + 1, 1024)
     while True:
         request, files, *_ = socket.recv_fds(line, _LARGEST, 8)
         if not request:
@@ -175,28 +216,24 @@ def _serve(line: socket.socket) -> None:
             continue
         between = os.getpid()
         if os.fork():
-            os._exit(0)  # so that the command adopts the other one
+            os._exit(0)  # so that the starter adopts the other one
         while os.getppid() == between:
             time.sleep(0.0005)
         os.setpgid(0, 0)
         line.send(str(os.getpid()).encode())
         line.close()
-        _become_worker(request, files)
+        _become_started(request, files)
 
 
-def _become_worker(request: bytes, files: list[int]) -> NoReturn:
-    """Run the worker process in this one, as the command would with a new interpreter."""
+def _become_started(request: bytes, files: list[int]) -> NoReturn:
+    """Run what was to be started in this process, as a new interpreter would."""
     command, environment, numbers = json.loads(request)
     kept = [fcntl(file, F_DUPFD_CLOEXEC, 1 + max(numbers)) for file in files]
     for file in files:
         os.close(file)
-    for file, number in zip(kept, [0, *numbers[1:]], strict=True):
+    for file, number in zip(kept, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:] = dict.fromkeys([*environment["PYTHONPATH"].split(os.pathsep), *sys.path])
-    sys.argv = command[-3:]
-    sys.orig_argv[:] = command
-    runpy.run_module("django_pgqueue.worker", run_name="__main__", alter_sys=True)
-    sys.exit()
+    if command[_name(command) :][:2] != ["django_pgqueue.worker", "isolated"]:  # which starts nothing
+        Nursery.open()
+    _run(command, environment)

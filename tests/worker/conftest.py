@@ -9,10 +9,11 @@ import pytest
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask
 from tests.app import worker_tasks
+from tests.support.commands import forks_here  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
-def _clean_gates() -> Iterator[None]:
+def _clean_gates(forks_here: None) -> Iterator[None]:  # noqa: F811
     worker_tasks.reset()
     yield
     worker_tasks.reset()
