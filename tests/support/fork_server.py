@@ -35,7 +35,8 @@ from threading import Lock
 from typing import Any, NoReturn
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-#: What every forked command has already imported: what reads no settings, of Django, psycopg and this package.
+#: What every forked command has already imported: of Django, psycopg, this package and others, what reads no
+#: settings.
 _CONTEXT.set_forkserver_preload([
     "asyncio", "cronsim", "django.contrib.postgres.apps", "django.core.management",
     "django.core.management.commands.check", "django.db.backends.postgresql.base",

@@ -13,7 +13,7 @@ from tests.support.commands import forks_here  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
-def _clean_gates(forks_here: None) -> Iterator[None]:  # noqa: F811
+def _clean_gates() -> Iterator[None]:
     worker_tasks.reset()
     yield
     worker_tasks.reset()

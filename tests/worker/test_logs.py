@@ -289,6 +289,7 @@ def tags_of(job: Job) -> dict[str, str]:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("forks_here")
 def test_each_final_failure_is_one_event_with_the_tags_of_its_job(sent: Collecting, settings: Any) -> None:
     """A retried attempt is none. What a task reports itself has the tags, too."""
     settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}

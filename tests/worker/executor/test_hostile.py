@@ -261,6 +261,7 @@ def have_crashed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("forks_here")
 def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> dict[str, Any]:
         return {**os.environ, "DJANGO_SETTINGS_MODULE": "no.such.settings"}
@@ -279,6 +280,7 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("context-everywhere")
+@pytest.mark.usefixtures("forks_here")
 def test_an_isolated_job_has_its_context_and_hooks_and_reports_its_end_and_its_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -318,6 +318,7 @@ def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: l
     assert "the value of" not in stack
 
 
+@pytest.mark.usefixtures("forks_here")
 def test_an_isolated_job_is_shown_from_its_process() -> None:
     job = enqueue(process_tasks.sleeps_long)
     sql("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", job.pk)

@@ -60,6 +60,7 @@ def _level(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("forks_here")
 def test_each_attempt_is_one_line(
     caplog: pytest.LogCaptureFixture, settings: Any, wording: SnapshotAssertion
 ) -> None:
