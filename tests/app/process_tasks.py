@@ -67,6 +67,11 @@ def read_input() -> list[str]:
 
 
 @task
+def environment() -> list[str]:
+    return [*os.environ]
+
+
+@task
 def daemonize() -> None:
     """Leave a grandchild in a separate session. It ends soon."""
     subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)

@@ -153,18 +153,17 @@ from django.core.management import execute_from_command_line
 del os.environ["DJANGO_SETTINGS_MODULE"]
 import site_setup
 site_setup.set_up()
-execute_from_command_line(sys.argv[3:])
+execute_from_command_line()
 """
 
 
 def test_a_project_that_calls_settings_configure(start: Start, tmp_path: Path) -> None:
     """A job runs, also in a process of its own."""
     (tmp_path / "site_setup.py").write_text(SET_UP)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "site_program.py").write_text(PROGRAM)
     jobs = [JobFactory.create(task_path=tasks.noop.module_path, args=[], crash_count=n) for n in (0, 1)]
     command = start(
-        "--burst", through=[sys.executable, str(tmp_path / "program.py")],
-        env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}, SETUP="site_setup.set_up",
+        "--burst", program="site_program", env={"PYTHONPATH": str(tmp_path)}, SETUP="site_setup.set_up"
     )  # fmt: skip
     assert command.wait() == 0, command.log
     assert "runs isolated in process" in command.log

@@ -97,15 +97,17 @@ def commands_in(
     """Yield a function that starts the command with some arguments, on the current databases. Its log is
     written to the folder. At the end of the block, running commands are killed.
 
-    ``through`` is a program that starts the command, and ``code`` is the folder whose code it runs. If one of
-    them is given, or if ``stdout`` or ``LD_PRELOAD`` is given, the command is not forked but started by a new
-    interpreter. ``constants`` are those of the supervisor.
+    ``program`` is the module that is the project's ``manage.py``. ``through`` is a program that starts the
+    command, and ``code`` is the folder whose code it runs. If one of the last two is given, or if ``stdout``
+    or ``LD_PRELOAD`` is given, the command is not forked but started by a new interpreter. ``constants`` are
+    those of the supervisor.
     """
     commands: list[Command] = []
 
     def start_one(
         *arguments: str,
         env: dict[str, str] | None = None,
+        program: str = "django",
         through: Sequence[str] = (),
         code: Path = ROOT,
         stdout: int | None = None,
@@ -118,11 +120,11 @@ def commands_in(
         process: subprocess.Popen[bytes] | Forked
         needs_new = through or stdout is not None or code != ROOT or "LD_PRELOAD" in environment
         if forks and not needs_new:
-            process = fork_command(["runqueueworker", *arguments], environment, log)
+            process = fork_command([program, "runqueueworker", *arguments], environment, log)
         else:
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
+                    [*through, sys.executable, "-m", program, "runqueueworker", *arguments],
                     cwd=code, env=environment, stdin=subprocess.DEVNULL,
                     stdout=output if stdout is None else stdout, stderr=output,
                 )  # fmt: skip

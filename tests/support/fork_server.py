@@ -54,8 +54,8 @@ class Forked:
 
     stdout = None
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path) -> None:
-        self._process = _CONTEXT.Process(target=_become, args=(arguments, environment, str(log)))
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self._process = _CONTEXT.Process(target=_become, args=(command, environment, str(log)))
         self._process.start()
         self.pid: int = self._process.pid or 0
 
@@ -85,14 +85,14 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def fork_command(arguments: list[str], environment: dict[str, str], log: Path) -> Forked:
-    """Run ``django-admin`` with these arguments in a new process that writes to ``log``."""
+def fork_command(command: list[str], environment: dict[str, str], log: Path) -> Forked:
+    """Run ``python -m`` with this module and these arguments in a new process that writes to ``log``."""
     log.touch()
-    return Forked(arguments, environment, log)
+    return Forked([sys.executable, "-m", *command], environment, log)
 
 
-def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoReturn:
-    """Run the command in this process, as ``python -m django`` would."""
+def _become(command: list[str], environment: dict[str, str], log: str) -> NoReturn:
+    """Run the command in this process, as a new interpreter would."""
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(output, standard)
@@ -104,7 +104,7 @@ def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoRe
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     if sys.platform == "linux" and "TEST_INTERPRETERS" not in environment:
         Nursery.open()
-    _run([sys.executable, "-m", "django", *arguments], environment)
+    _run(command, environment)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
