@@ -89,8 +89,7 @@ def test_a_burst_runs_what_is_due_in_the_test_database_with_a_password_that_no_o
     assert [signal.getsignal(number) for number in HANDLED] == handlers
     for job in map(fresh, jobs):
         assert job.status == "done", job.errors
-        found = {"database": database(), "user": role, "told by": [], "mails": 1}
-        assert job.result == found
+        assert job.result == {"database": database(), "user": role, "told by": [], "mails": 1}
     assert (fresh(left).status, jobs_of(schedule), outcomes(schedule)) == ("pending", [], [])
     assert not Worker.objects.exists()
     said = capfd.readouterr().err

@@ -45,7 +45,7 @@ def over(*jobs: Job) -> None:
 
 
 @both
-def test_the_jobs_of_all_shards_run_and_sigterm_stops_all_within_the_grace(start: Start) -> None:
+def test_jobs_of_all_shards_run_and_killed_processes_are_replaced_until_sigterm(start: Start) -> None:
     command = start("--databases", "default,other:2", "--processes", "3", "--threads", "1", SHARDS=SHARDS)
     (here,), there = workers(1), workers(2, "other")
     assert {each.host for each in there} == {here.host}
@@ -56,6 +56,12 @@ def test_the_jobs_of_all_shards_run_and_sigterm_stops_all_within_the_grace(start
     over(*jobs)
     jobs = [enqueue(tasks.wait_for_entry, "go"), on_other(tasks.wait_for_entry, "go")]
     begun("go", 2)
+    (killed,) = [each for each in there if each.pk == Job.objects.using("other").get(pk=jobs[1].pk).worker]
+    os.kill(killed.pid, signal.SIGKILL)
+    begun("go", 3)
+    assert {each.supervisor for each in workers(2, "other")} == {killed.supervisor}
+    assert workers(1)[0].pk == here.pk
+    assert "other: requeued 1 job of the process that ended" in command.log
     command.send(signal.SIGTERM)
     command.logged("other: Stopping: waiting up to 30 s for 1 running job")
     command.logged("default: Stopping: waiting up to 30 s for 1 running job")
@@ -65,27 +71,6 @@ def test_the_jobs_of_all_shards_run_and_sigterm_stops_all_within_the_grace(start
     assert command.log.count("Stopped: all started jobs have finished.") == 1
     assert not workers(0) + workers(0, "other")
     assert "Traceback" not in command.log
-
-
-@both
-def test_a_killed_process_is_replaced_on_its_shard_and_one_that_is_asked_to_stop_stops_all(
-    start: Start,
-) -> None:
-    command = start(SHARDS=SHARDS)
-    (other,) = workers(1, "other")
-    (default,) = workers(1)
-    job = on_other(tasks.wait_for_entry, "go")
-    begun("go")
-    os.kill(other.pid, signal.SIGKILL)
-    begun("go", 2)
-    Entry.objects.create(key="go")
-    over(job)
-    assert workers(1, "other")[0].supervisor == other.supervisor
-    assert workers(1)[0].pk == default.pk
-    assert "other: requeued 1 job of the process that ended" in command.log
-    assert drain_worker(workers(1, "other")[0], replace=False)
-    assert command.wait() == 0, command.log
-    assert not workers(0) + workers(0, "other")
 
 
 @both
@@ -156,7 +141,8 @@ def test_a_worker_with_no_shard_that_can_be_reached_says_so(start: Start) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_shard_without_tables_is_served_once_it_is_migrated(start: Start) -> None:
+def test_a_shard_without_tables_is_served_once_it_is_migrated_until_all_stop(start: Start) -> None:
+    """One process is asked to stop."""
     with fresh_database() as name, alias("third", NAME=name):
         third = {"third": {**databases()["default"], "NAME": name}}
         environment = {"TEST_DATABASES": json.dumps(databases() | third)}
@@ -168,10 +154,10 @@ def test_a_shard_without_tables_is_served_once_it_is_migrated(start: Start) -> N
         )
         over(enqueue(tasks.noop))
         migrate("third")
-        job = enqueue(tasks.noop.using(database="third"))
-        over(job)
-        command.send(signal.SIGTERM)
+        over(enqueue(tasks.noop.using(database="third")))
+        assert drain_worker(workers(1, "third")[0], replace=False)
         assert command.wait() == 0, command.log
+        assert not workers(0) + workers(0, "third")
 
 
 @both

@@ -114,15 +114,9 @@ def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = dict.fromkeys([*filter(None, path), *sys.path])
     sys.orig_argv[:] = command
-    name = command[_name(command)]
-    sys.argv = [name, *command[_name(command) + 1 :]]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    sys.argv = command[command.index("-m") + 1 :]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     sys.exit()
-
-
-def _name(command: list[str]) -> int:
-    """Return the place of the name of the module."""
-    return command.index("-m") + 1
 
 
 _FORKED = {"django", "django_pgqueue.worker"}  # modules
@@ -175,7 +169,7 @@ def popen(nursery: Callable[[], Nursery]) -> type[subprocess.Popen[Any]]:
         def _execute_child(self, args: Any, executable: Any, *others: Any) -> None:
             _, _, pass_fds, _, env, _, _, _, stdin, _, _, stdout, _, stderr, *_ = others
             is_python = executable is None and args[0] == _EXECUTABLE and "-m" in args
-            if is_python and args[_name(args)] in _FORKED and stdin != -1 == stdout == stderr:
+            if is_python and args[args.index("-m") + 1] in _FORKED and stdin != -1 == stdout == stderr:
                 given = {0: stdin, 1: 1, 2: 2, **{file: file for file in pass_fds}}
                 self.pid = fork(args, env, given)
                 self._child_created = True
@@ -235,6 +229,6 @@ def _become_started(request: bytes, files: list[int]) -> NoReturn:
     for file, number in zip(kept, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
-    if command[_name(command) :][:2] != ["django_pgqueue.worker", "isolated"]:  # which starts nothing
+    if "isolated" not in command:  # such a process starts nothing
         Nursery.open()
     _run(command, environment)
