@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.core.checks import run_checks
 from django.db import connections
@@ -54,9 +55,12 @@ WAYS = {"replica": ("default", "other"), "site": ("other", "default")}
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, settings: Any) -> None:
+@pytest.mark.promise("each-action-in-history")
+def test_a_change_is_made_in_one_database_and_is_in_the_history(
+    what: str, way: str, root: Client, settings: Any
+) -> None:
     """A router reads from a replica, or a site has another database. The row is in both databases."""
-    model, make, page, data, _words = CHANGES[what]
+    model, make, page, data, words = CHANGES[what]
     site = "ops" if way == "site" else "admin"
     if (site, model) == ("ops", "jobbatch"):
         pytest.skip("this site has no batches")
@@ -81,6 +85,15 @@ def test_a_change_is_made_in_one_database(what: str, way: str, root: Client, set
     assert response["Location"].startswith((f"/{site}/", "../", "."))
     assert stored(kept, history=False) == before[kept]
     assert stored(changed, history=False) != before[changed]
+    if words is None:
+        return
+    [entry] = LogEntry.objects.all()
+    assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
+    assert entry.object_repr
+    if parts and page != "delete" and (model, page) != ("pause", "resume"):
+        history = body(root, reverse(f"{site}:django_pgqueue_{model}_history", args=parts))
+        assert words in history
+        assert "root" in history
 
 
 @pytest.mark.parametrize("model", ["queue", "pause", "limit", "schedule"])

@@ -9,6 +9,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.db import connection
@@ -172,12 +173,16 @@ MISTAKES: dict[str, dict[str, str]] = {
 def test_a_schedule_that_cannot_be(root: Client, wording: Any) -> None:
     schedules.create("taken")
     said = {}
+    form: Any = site.get_model_admin(Schedule).get_form(root.get(f"{LIST}add/").wsgi_request)
     for mistake, changes in MISTAKES.items():
-        page = root.post(f"{LIST}add/", given(**changes)).content.decode()
-        [errors] = re.findall(r'<ul class="errorlist.*?</ul>', page, re.DOTALL)  # one problem, one message
-        said[mistake] = words(errors)
+        [errors] = form(given(**changes)).errors.values()  # one problem, one message
+        said[mistake] = words(str(errors))
     assert said == wording
     assert Schedule.objects.count() == 1
+    answer = root.post(f"{LIST}add/", given(priority="101")).content.decode()
+    assert [words(errors) for errors in re.findall(r'<ul class="errorlist.*?</ul>', answer, re.DOTALL)] == [
+        said["priority"]
+    ]
     answer = root.post(address("taken"), given(cron="61 * * * *")).content.decode()
     assert "pgqueue-summary" not in answer, "it would push the error out of sight"
 
