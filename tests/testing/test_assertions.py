@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from factory.declarations import Trait
 
 from django_pgqueue import Batch, enqueue, enqueue_many
 from django_pgqueue.models import Edge, Job
@@ -147,6 +148,17 @@ def test_each_state(trait: str, status: str, is_due: bool) -> None:
     job = JobFactory.create(task=tasks.see, args=[1], **{trait: True})
     assert Job.objects.get().status == status
     assert [ran.id for ran in run_jobs()] == [job.pk] * is_due
+
+
+def test_a_factory_of_a_project_has_states_of_its_own() -> None:
+    class Failed(JobFactory):
+        failed = True
+
+        class Params:
+            refused = Trait(cancelled=True, failed=False)
+
+    made = (Failed.build(), Failed.build(failed=False), Failed.build(refused=True), JobFactory.build())
+    assert [job.status for job in made] == ["failed", "pending", "cancelled", "pending"]
 
 
 def test_a_job_has_the_queue_of_its_task_and_runs() -> None:
