@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -142,10 +142,9 @@ def opened(client: Client | None = None, model: type[Model] = Job, /, **query: A
     return admin.site.get_model_admin(model).get_changelist_instance(_request_of(client, **query))
 
 
-def offered(client: Client, kind: str) -> Collection[str]:
-    """Return the names of the actions that a list offers to the user of a client."""
-    found: Collection[str] = ADMINS[kind].get_actions(_request_of(client))
-    return found
+def offered(client: Client, kind: str) -> Any:
+    """Return the actions that a list offers to the user of a client, by their names."""
+    return ADMINS[kind].get_actions(_request_of(client))
 
 
 def _request_of(client: Client | None, **query: Any) -> Any:

@@ -92,8 +92,7 @@ def test_a_change_is_made_in_one_database_and_is_in_the_history(
     assert entry.object_repr
     if parts and page != "delete" and (model, page) != ("pause", "resume"):
         history = body(root, reverse(f"{site}:django_pgqueue_{model}_history", args=parts))
-        assert words in history
-        assert "root" in history
+        assert all(each in history for each in (words, "root"))
 
 
 @pytest.mark.parametrize("model", ["queue", "pause", "limit", "schedule"])

@@ -67,9 +67,7 @@ def admin_of(kind: str) -> Any:
 
 
 def addresses(kind: str, rows: dict[str, Any]) -> dict[str, str]:
-    """Return the URLs of the pages of an admin class, for the visible row and the hidden job, and their
-    names.
-    """
+    """Return the names of the pages of an admin class by their URLs, for a visible row and a hidden job."""
     shown = rows.get(kind)
     keys = ["1" if shown is None else str(shown.pk), *([str(rows["hidden"].pk)] if kind == "job" else [])]
     return {

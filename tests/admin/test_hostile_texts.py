@@ -197,7 +197,7 @@ def addresses(kind: str, rows: dict[str, Any]) -> set[str]:
     first, *others = (quote(row.pk) for row in rows[kind])
     given = {"object_id": first, "fingerprint": quote(SHORT[:40]), "task_path": path}
     unknown = [url("failure", quote(HOSTILE))] if kind == "job" else []
-    pages = [address for _name, address in pages_of(ADMINS[kind], **given)]
+    pages = {address for _name, address in pages_of(ADMINS[kind], **given)}
     return {*pages, *unknown, *(url("change", each, model=kind) for each in others)}
 
 

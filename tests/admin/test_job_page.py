@@ -632,9 +632,7 @@ POISON = {
 
 
 #: The columns, and the fields of the page that show them.
-SHOWN_AS = {
-    "args": "arguments", "kwargs": "keyword_arguments", "metadata": "noted", "result": "outcome",
-}  # fmt: skip
+SHOWN_AS = {"args": "arguments", "kwargs": "keyword_arguments", "metadata": "noted", "result": "outcome"}
 
 
 @pytest.mark.parametrize("name", POISON)

@@ -94,12 +94,8 @@ QUERIES = ["", "status=done", "status=failed", "status=cancelled", "queue=none",
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize(
-    ("query", "action"),
-    [
-        *product(QUERIES, ["retry_jobs", "cancel_jobs"]),
-        ("", "run_now_jobs"),  # to which all jobs that are over are the same, as to cancel_jobs
-    ],
+@pytest.mark.parametrize(  # run_now_jobs does with jobs that are over what cancel_jobs does
+    ("query", "action"), [*product(QUERIES, ["retry_jobs", "cancel_jobs"]), ("", "run_now_jobs")]
 )
 def test_actions_read_little(root: Client, monkeypatch: pytest.MonkeyPatch, query: str, action: str) -> None:
     monkeypatch.setattr(actions, "MOST_FINISHED", 500)

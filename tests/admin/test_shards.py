@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from time import monotonic
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.messages import get_messages
@@ -439,12 +440,9 @@ def test_a_page_of_one_that_does_not_answer(some_are_down: None, admin_client: C
         assert f"The database {alias} did not answer" in answer.content.decode()
 
 
-def test_no_page_of_all_shards_waits_for_one_that_is_silent(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ask, "SECONDS", 0.3)
+def test_no_page_of_all_shards_waits_for_one_that_is_silent(admin_client: Client) -> None:
     lists = (url("changelist", model=model) for model in ("job", "worker", "limit", "jobstat"))
-    with sharded("silent"):
+    with sharded("silent"), patch.object(ask, "SECONDS", 0.3):
         for address in (*lists, url("failures")):
             began = monotonic()
             assert "The database silent did not answer" in body(admin_client, address)
