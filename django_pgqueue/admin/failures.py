@@ -86,8 +86,8 @@ class FailurePages(DatabaseAdmin[Job]):
             except TimeLimitReached:
                 if is_all:  # like a shard that does not answer
                     raise
-            queues, tasks = NamesInUse(alias).queues, NamesInUse(alias).tasks
-            return SimpleNamespace(span=span, groups=found, queues=queues, tasks=tasks)
+            names = NamesInUse(alias)
+            return SimpleNamespace(span=span, groups=found, queues=names.queues, tasks=names.tasks)
 
         answers = over_shards(self, read)
         given = answers.given

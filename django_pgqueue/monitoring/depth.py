@@ -23,7 +23,7 @@ from ..postgres.timeout import rows_within
 from ..redaction import redact_call
 from .spans import SPAN_TIMEOUT, TimeSpan
 
-#: Up to here, jobs are counted one by one. With ten longer queues, that is a fifth of the overview's cost.
+#: Up to here, jobs are counted one by one. Ten longer queues take a quarter of the overview's time.
 MOST = 5_000
 STATES = ("ready", "scheduled", "retrying", "blocked", "running")
 

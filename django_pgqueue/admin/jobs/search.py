@@ -105,8 +105,8 @@ def search(
     jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str, now: Any, names: NamesInUse
 ) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any. ``full``:
-    whether this user may view arguments, and so may search in them. ``meaning`` and ``now``: what the term
-    is, and the time from which the search counts back.
+    whether this user may view arguments, and so may search in them. ``meaning``, ``now`` and ``names``: what
+    the term is, the time from which the search counts back, and the names of the database's tasks.
     """
     _kind, value = _named(term)
     if meaning == "batch":
