@@ -215,5 +215,5 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
     [row] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
     assert (row.seconds, row.is_visible) == (None, False)
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
-    for code in ("locks", "tables", "sessions", "wakeups", "ring"):
-        assert found[code].state == PartState.FINE
+    others = [found[code] for code in ("locks", "tables", "sessions", "wakeups", "ring")]
+    assert [each.finding for each in others if each.state != PartState.FINE] == []

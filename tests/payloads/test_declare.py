@@ -141,10 +141,8 @@ def insert() -> Job:
 
 @pytest.mark.usefixtures("written")
 def test_a_migrate_has_written_what_the_code_declares() -> None:
-    rows = {row.model: row for row in DeclaredTask.objects.exclude(model=None)}
-    assert {*rows} - {"search.Export"} == {
-        f"receipts.{name}" for name in ("Receipt", "Reminder", "Charge", "Visit")
-    }
+    rows = {row.model: row for row in DeclaredTask.objects.filter(model__startswith="receipts.")}
+    assert {*rows} == {f"receipts.{name}" for name in ("Receipt", "Reminder", "Charge", "Visit")}
     row = rows["receipts.Receipt"]
     found = (row.task_path, row.relation, row.queue_name, row.priority, row.max_attempts, row.timeout)
     assert found == (SEND, "receipts_receipt", "mail", 5, 3, 60)

@@ -59,6 +59,6 @@ def _empty(connection: BaseDatabaseWrapper, names: list[str]) -> None:
         if tables := ", ".join(name for name, _ in found if name not in small):
             cursor.execute(f"TRUNCATE {tables} CASCADE")
         if deletions := "; ".join(f"DELETE FROM {name}" for name in small):
-            cursor.execute(
-                f"SET session_replication_role = replica; {deletions}; RESET session_replication_role"
-            )
+            cursor.execute(f"SET session_replication_role = replica; {deletions}")
+        cursor.execute("RESET ALL")  # what the test has set: its session is kept
+    connection.ensure_timezone()  # which the settings may set, too
