@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.test import TransactionTestCase
 
 from tests.support.commands import forks, start  # noqa: F401 - fixtures
 
@@ -17,9 +18,13 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session", autouse=True)
 def interpreters() -> Iterator[None]:
-    """Let commands start their worker processes as in production (``tests/support/fork_server.py``)."""
+    """Let commands start their worker processes as in production (``tests/support/fork_server.py``).
+
+    And end the session of each test: scenarios replace the alias ``default``, and its sessions would be lost.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_INTERPRETERS", "1")
+        patch.setattr(TransactionTestCase, "_should_reload_connections", lambda self: True)
         yield
 
 
