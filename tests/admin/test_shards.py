@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -41,13 +41,6 @@ BOTH = ["default", "other"]
 pytestmark = pytest.mark.django_db(databases=BOTH)
 
 
-@pytest.fixture
-def some_are_down() -> Iterator[None]:
-    """Each request waits for the silent one, as long as it may."""
-    with sharded("down", "silent"):
-        yield
-
-
 def fill() -> None:
     for alias, count in zip(BOTH, (2, 3), strict=True):
         jobs = [JobFactory.build(id=number, queue_name="mail") for number in range(1, count + 1)]
@@ -65,54 +58,43 @@ def slow_on_other(read: Callable[..., Any]) -> Callable[..., Any]:
     return slow
 
 
-def test_the_overview_adds_up_and_names_the_shards_that_do_not_answer(
-    some_are_down: None, admin_client: Client, wording: Any
+def test_the_overview_adds_up_and_names_the_shard_that_does_not_answer(
+    one_is_down: None, admin_client: Client, wording: Any
 ) -> None:
     fill()
-    began = monotonic()
     page = body(admin_client, url("overview"))
-    assert monotonic() - began < 5
-    said = shown(page)
-    lines = [re.sub(r"\b\d+(\.\d)? m?s\b", "<age>", line) for line in said.splitlines()]
-    # Why there is no answer may be either time limit: of the connect, or of the whole.
-    lines = [line for line in lines if not re.search("connection|running on that|did not answer", line)]
-    assert lines == wording
-    assert page.count("did not answer") >= 4  # the problem and the row of each
+    lines = [re.sub(r"\b\d+(\.\d)? m?s\b", "<age>", line) for line in shown(page).splitlines()]
+    # The words of the system are not ours.
+    assert [line for line in lines if not re.search("connection|running on that", line)] == wording
+    assert page.count("did not answer") >= 2  # the problem and the row
 
 
-def test_queues_of_a_slow_shard(shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The overview counts none of them."""
+def test_a_slow_shard(shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overview counts none of its queues, and has no charts of it."""
     fill()
-
     monkeypatch.setattr(overview_page, "rates", slow_on_other(rates))
     page = shown(body(admin_client, url("overview")))
     [line] = [each for each in page.splitlines() if each.startswith("mail")]
     assert "without other | 1 | 2 </admin" in line
     assert "shard=other" not in line
-
-
-@pytest.mark.parametrize("down", [(), ("down",)])
-def test_the_charts_are_of_all_shards(admin_client: Client, down: tuple[str, ...]) -> None:
-    now = server_now("default")
-    for alias, done in zip(BOTH, (3, 4), strict=True):
-        connections[alias].ensure_connection()
-        figures.count(connections[alias].connection, [5], done, at=now.isoformat())
-    with sharded(*down):
-        page = body(admin_client, url("overview"), part="charts")
-        whole = body(admin_client, url("overview"))
-    for text in (page, whole):
-        ran = text.split('id="pgqueue-throughput"')[1].split("</figure>")[0]
-        rows = [re.findall(r'<td data-value="([^"]*)"', row) for row in ran.split("</tr>")]
-        assert [row for row in rows if row and set(row) != {"0"}] == [["0", "0", "7"]]
-        assert ('<p class="pgqueue-slow"' in text) == bool(down)
-    assert page.count("The database down did not answer") == len(down)
-
-
-def test_charts_of_a_slow_shard(shards: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_page, "series", slow_on_other(series))
     page = body(admin_client, url("overview"), part="charts", span="day")
     assert "The database other did not answer: it took longer than 1 s." in page
     assert "The database default" not in page
+
+
+def test_the_charts_are_of_all_shards(one_is_down: None, admin_client: Client) -> None:
+    now = server_now("default")
+    for alias, done in zip(BOTH, (3, 4), strict=True):
+        connections[alias].ensure_connection()
+        figures.count(connections[alias].connection, [5], done, at=now.isoformat())
+    page, whole = (body(admin_client, url("overview"), **query) for query in ({"part": "charts"}, {}))
+    for text in (page, whole):
+        ran = text.split('id="pgqueue-throughput"')[1].split("</figure>")[0]
+        rows = [re.findall(r'<td data-value="([^"]*)"', row) for row in ran.split("</tr>")]
+        assert [row for row in rows if row and set(row) != {"0"}] == [["0", "0", "7"]]
+        assert '<p class="pgqueue-slow"' in text
+    assert page.count("The database down did not answer") == 1
 
 
 def test_the_problems_lead_to_their_shards(shards: None, admin_client: Client) -> None:
@@ -158,15 +140,15 @@ def cells(page: str, column: str) -> list[str]:
     return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in found]
 
 
-def test_queues_of_all_shards_add_up_and_say_without_which(some_are_down: None, admin_client: Client) -> None:
+def test_queues_of_all_shards_add_up_and_say_without_which(one_is_down: None, admin_client: Client) -> None:
     fill()
     Queue.objects.using("other").create(name="only-there", retention=timedelta(days=1))
     pause(queue="mail", reason="quota", using="other")
     page = body(admin_client, url("changelist", model="queue"))
     assert "The database down did not answer" in page
-    assert "The sums are without down, silent." in page
+    assert "The sums are without down." in page
     assert cells(page, "name") == ["mail", "only-there"]
-    assert cells(page, "shards") == ["default , other without down, silent", "other without down, silent"]
+    assert cells(page, "shards") == ["default , other without down", "other without down"]
     assert cells(page, "ready") == ["5", "0"]
     assert cells(page, "workers") == ["2", "1"]
     assert cells(page, "paused") == ["other: paused: quota", "-"]
@@ -370,13 +352,12 @@ def test_a_button_changes_the_shard_of_the_page(shards: None, admin_client: Clie
     assert [Pause.objects.using(alias).count() for alias in BOTH] == [0, 1]
 
 
-def test_everything_is_paused_on_all_shards(some_are_down: None, admin_client: Client) -> None:
+def test_everything_is_paused_on_all_shards(one_is_down: None, admin_client: Client) -> None:
     fill()
     answer = admin_client.post(url("overview"), {"queue": "*", "button": "pause", "reason": "move"})
     assert [Pause.objects.using(alias).get().reason for alias in BOTH] == ["move", "move"]
     [message] = [str(each) for each in get_messages(answer.wsgi_request)]
     assert message.startswith("Everything is paused on default, other. The database down did not answer: ")
-    assert "silent" in message
 
 
 def ids(page: str) -> list[str]:
@@ -429,21 +410,21 @@ def test_an_id_with_its_shard_leads_to_the_job(shards: None, admin_client: Clien
     assert ids(page) == ["6"]
 
 
-@pytest.mark.parametrize("alias", ["down", "silent"])
-def test_a_page_of_one_that_does_not_answer(some_are_down: None, admin_client: Client, alias: str) -> None:
-    addresses = [url("overview"), url("change", 5), url("changelist"), url("changelist", model="queue")]
-    for address in addresses[: 2 if alias == "silent" else None]:  # the connect takes 2 s
-        began = monotonic()
-        answer = admin_client.get(address, {"shard": alias})
-        assert answer.status_code == 503
-        assert monotonic() - began < 4
-        assert f"The database {alias} did not answer" in answer.content.decode()
+def test_a_page_of_one_that_does_not_answer(admin_client: Client) -> None:
+    pages = (url("change", 5), url("changelist"), url("changelist", model="queue"), url("overview"))
+    with sharded("down", "silent"):
+        for alias, address in (*(("down", each) for each in pages), ("silent", url("overview"))):
+            began = monotonic()  # the connect takes 2 s at most
+            answer = admin_client.get(address, {"shard": alias})
+            assert answer.status_code == 503
+            assert monotonic() - began < 4
+            assert f"The database {alias} did not answer" in answer.content.decode()
 
 
 def test_no_page_of_all_shards_waits_for_one_that_is_silent(admin_client: Client) -> None:
-    lists = (url("changelist", model=model) for model in ("job", "worker", "limit", "jobstat"))
+    lists = (url("changelist", model=model) for model in ("job", "queue", "worker", "limit", "jobstat"))
     with sharded("silent"), patch.object(ask, "SECONDS", 0.3):
-        for address in (*lists, url("failures")):
+        for address in (*lists, url("failures"), url("overview")):
             began = monotonic()
             assert "The database silent did not answer" in body(admin_client, address)
             assert monotonic() - began < 4, address
