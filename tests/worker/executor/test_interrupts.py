@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from time import monotonic
@@ -19,7 +19,6 @@ from django.db import transaction
 from django.db.transaction import TransactionManagementError
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from django_pgqueue import TaskTimeout, cancel, current_job, enqueue, enqueue_many, extend, task
 from django_pgqueue.jobs.claim import Claimed
@@ -30,7 +29,7 @@ from django_pgqueue.worker.executor.timeouts import Timeout, Timeouts
 from django_pgqueue.worker.producer import connection as producer_connection, inbox
 from tests.app import async_tasks, process_tasks, timing_tasks as timing, worker_tasks as tasks
 from tests.app.models import Entry
-from tests.app.worker_tasks import DEADLINE, gate, held
+from tests.app.worker_tasks import DEADLINE, held
 from tests.support.jobs import sql
 from tests.support.sessions import Connect
 from tests.support.wording import shown
@@ -96,24 +95,35 @@ def test_a_task_that_runs_too_long_is_interrupted_and_its_neighbors_go_on() -> N
     assert not Entry.objects.exists(), "the work of an atomic task is rolled back"
 
 
-def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = enqueue(timing.waits_for, "a")
+def test_race_a_timeout_is_put_off_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator extends one when the worker is about to read the row. Others extend themselves when the
+    worker has decided, before the exception is sent.
+    """
+    job, *others = (enqueue(task, "a") for task in (timing.waits_for, timing.awaits, timing.waits_for))
+    seconds_left, raise_in_task = Timeouts._seconds_left, Timeout.raise_in_task
     extended = threading.Event()
-    seconds_left = Timeouts._seconds_left
+    decided: set[int] = set()
 
     def look_afterwards(self: Timeouts, rows: list[Claimed]) -> dict[int, float]:
         assert not rows or extended.wait(tasks.DEADLINE)
         return seconds_left(self, rows)
 
+    def extend_meanwhile(self: Timeout) -> None:
+        self.put_off(3600)
+        raise_in_task(self)
+        decided.add(self.row.id)
+
     monkeypatch.setattr(Timeouts, "_seconds_left", look_afterwards)
-    with working():
+    monkeypatch.setattr(Timeout, "raise_in_task", extend_meanwhile)
+    with working(threads=3):
         tasks.runs("a")
         assert extend(job, 3600) == 1
         extended.set()
-        # The worker reads the row when the deadline that it knows is reached.
-        until(lambda: timeout_of(job).until - monotonic() > 1000)
+        until(lambda: decided == {each.pk for each in others})
+        assert timeout_of(job).until - monotonic() > 1000
         tasks.release("a")
-        done(job)
+        over(job, *others)
+    assert {(fresh(each).status, fresh(each).result) for each in (job, *others)} == {("done", "a")}
 
 
 @task(timeout=3600)
@@ -140,7 +150,7 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
 def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
     """The exception is sent after the thread has left the task's body, and is not raised anywhere."""
     job = enqueue(timing.waits_for_an_hour, "a")
-    rest = enqueue_many(tasks.add.bind(number) for number in range(50)).ids
+    rest = enqueue_many(tasks.add.bind(number) for number in range(5)).ids
     with working(threads=1):
         timeout = timeout_of(job)
         tasks.runs("a")
@@ -151,25 +161,6 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
             timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
         done(job, *rest)
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
-
-
-def test_race_a_task_extends_itself_when_the_worker_has_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row was read and the deadline is reached, but the task extends it before the exception is sent."""
-    jobs = [enqueue(timing.awaits, "a"), enqueue(timing.waits_for, "a")]
-    raise_in_task = Timeout.raise_in_task
-    decided: set[int] = set()
-
-    def extend_meanwhile(self: Timeout) -> None:
-        self.put_off(3600)
-        raise_in_task(self)
-        decided.add(self.row.id)
-
-    monkeypatch.setattr(Timeout, "raise_in_task", extend_meanwhile)
-    with working(threads=2):
-        until(lambda: decided == {job.pk for job in jobs})
-        tasks.release("a")
-        over(*jobs)
-    assert [(fresh(job).status, fresh(job).result) for job in jobs] == [("done", "a")] * 2
 
 
 @pytest.mark.promise("timeout-neighbors")
@@ -189,11 +180,21 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbors_finish(settings:
     assert fresh(neighbor).status == "done"
     assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
-    assert "its process was replaced" in fresh(job).errors[0]["message"]
+    (error,) = fresh(job).errors
+    assert "its process was replaced" in error["message"]
+    assert functions(error["traceback"])[0] == "deaf", "its stack of that moment"
     assert fresh(waiting).status == "pending"
 
 
-def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
+def test_a_job_that_ends_late_but_ends_is_what_it_says(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server can be asked whether it was extended."""
+
+    def refuse(alias: str) -> Any:
+        raise psycopg.OperationalError("no server")
+
+    monkeypatch.setattr(timeouts, "connect", refuse)
     settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
     job = enqueue(timing.deaf, "a")
     neighbor = enqueue(tasks.hold, "n")
@@ -209,22 +210,11 @@ def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
 
 
 def test_quick_jobs_leave_nothing_behind() -> None:
-    enqueue_many(timing.quick.bind() for _ in range(500))
+    enqueue_many(timing.quick.bind() for _ in range(50))
     producer = run_due()
     assert len(producer._runner.timeouts._watched) == 0
-    assert Job.objects.filter(status="done").count() == 500
+    assert Job.objects.filter(status="done").count() == 50
     assert producer.jobs._started_jobs.begun() == []
-
-
-def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(alias: str) -> Any:
-        raise psycopg.OperationalError("no server")
-
-    monkeypatch.setattr(timeouts, "connect", refuse)
-    job = enqueue(timing.too_long, "a")
-    with working():
-        until(lambda: fresh(job).is_finished)
-    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
 
 
 # -- cancelled while they run
@@ -250,28 +240,20 @@ ASKED = {  # status, reason, errors
 OTHERS = {"other": tasks.asleep.bind("other"), "other sync": tasks.hold.bind("other sync")}
 
 
-def ask_quietly(job: Any) -> int:
-    """Ask a job to stop without a notification."""
-    return Job.objects.filter(pk=job.pk, status="running").update(cancel_requested_at=timezone.now())
-
-
-@pytest.mark.parametrize(
-    ("ask", "poll"), [(cancel, 60), (ask_quietly, 0.05)], ids=["by notification", "by polling"]
-)
 @pytest.mark.promise("cancel-async", case="async")
 @pytest.mark.promise("cancel-no-retry", case="would be retried")
-def test_jobs_that_are_cancelled_stop(ask: Any, poll: float, settings: Any) -> None:
-    settings.PGQUEUE = {"POLL_INTERVAL": poll}
+def test_jobs_that_are_cancelled_stop(settings: Any) -> None:
+    settings.PGQUEUE = {"POLL_INTERVAL": 60}
     jobs = {name: enqueue(call) for name, (call, *_) in ASKED.items()}
     others = {name: enqueue(call) for name, call in OTHERS.items()}
     with working(threads=9):
         tasks.runs(*ASKED, *OTHERS)
-        assert [ask(job) for job in jobs.values()] == [1] * len(ASKED)
+        assert [cancel(job) for job in jobs.values()] == [1] * len(ASKED)
         assert cancel(jobs["does not look"]) == 0, "it was asked before"
         until(lambda: all(fresh(jobs[name]).is_finished for name in ASKED if name != "does not look"))
         assert {fresh(job).status for job in others.values()} == {"running"}
         tasks.release("does not look", "other sync")
-        assert ask(others["other"]) == 1
+        assert cancel(others["other"]) == 1
         over(*jobs.values(), *others.values())
     for name, (_, status, reason, errors) in ASKED.items():
         job = fresh(jobs[name])
@@ -303,33 +285,37 @@ def call_worker(job: Job) -> None:
     sql("SELECT pg_notify(_pgqueue_channel(), %s)", f"stack {job.pk}")
 
 
-@pytest.mark.parametrize(("task", "first"), [
-    (process_tasks.waits, ["waits", "pieces", "innermost", "wait"]),
-    (process_tasks.waits_with_timeout, ["waits_with_timeout", "pieces", "innermost", "wait"]),
-    (process_tasks.waits_async, ["waits_async", "outer", "numbers", "sleep"]),
-    (process_tasks.computes_async, ["computes_async", "innermost", "wait"]),
-], ids=["sync", "with a timeout", "async, while it waits", "async, while it computes"])  # fmt: skip
-def test_the_frames_of_the_task_and_no_others_without_values(task: Any, first: list[str]) -> None:
-    with waiting("a", task=task) as job:
-        until(lambda: first[-1] in functions(job.stack()))
-        stack = job.stack()
-    assert functions(stack)[: len(first)] == first
-    assert "innermost(name)" in stack or "await asyncio.sleep(0.05)" in stack  # the lines of the code
-    assert "the value of" not in stack
+FRAMES: dict[Any, list[str]] = {
+    process_tasks.waits: ["waits", "pieces", "innermost", "wait"],
+    process_tasks.waits_with_timeout: ["waits_with_timeout", "pieces", "innermost", "wait"],
+    process_tasks.waits_async: ["waits_async", "outer", "numbers", "sleep"],
+    process_tasks.computes_async: ["computes_async", "innermost", "wait"],
+}
+
+
+def test_the_frames_of_the_task_and_no_others_without_values() -> None:
+    with working():
+        for task, first in FRAMES.items():
+            with held(task.name, task=task) as job:
+                until(lambda: first[-1] in functions(job.stack()))  # noqa: B023 - called at once
+                stack = job.stack()
+            assert functions(stack)[: len(first)] == first
+            assert "innermost(name)" in stack or "await asyncio.sleep(0.05)" in stack  # the lines of the code
+            assert "the value of" not in stack
 
 
 @pytest.mark.usefixtures("forks_here")
 def test_an_isolated_job_is_shown_from_its_process() -> None:
     job = enqueue(process_tasks.sleeps_long)
     sql("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", job.pk)
-    with working():
-        until(lambda: Job.objects.filter(pk=job.pk, status="running").exists())
+    with working() as worker:
+        until(worker.producer.jobs._started_jobs.begun)  # its process has said so
         stack = until(lambda: job.stack(DEADLINE))
         job.cancel()
     assert functions(stack) == ["sleeps_long"]
 
 
-def test_a_worker_without_notifications_finds_the_request(
+def test_a_worker_without_notifications_finds_what_is_requested(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PGQUEUE = {**settings.PGQUEUE, "POLL_INTERVAL": 0.2}
@@ -340,90 +326,71 @@ def test_a_worker_without_notifications_finds_the_request(
         return session
 
     monkeypatch.setattr(producer_connection, "connect", connect_pooled)
-    with waiting("a") as job:
+    with (
+        working(threads=2),
+        held("a", task=process_tasks.waits) as job,
+        held("b", task=tasks.asleep) as cancelled,
+    ):
         assert "innermost" in job.stack(DEADLINE)
+        assert cancel(cancelled) == 1
+        over(cancelled)
+    assert fresh(cancelled).status == "cancelled"
 
 
-def test_a_request_that_is_locked_does_not_hold_up_the_worker(connect: Connect) -> None:
-    """Race: someone has asked, and asks again in a transaction that stays open."""
+def test_requests_that_cannot_be_answered_hold_up_no_others(connect: Connect) -> None:
+    """One is of an earlier attempt. Race: one is locked, as someone asks again in a transaction that stays
+    open. One of yesterday is deleted.
+    """
     asker = connect()
     with waiting("a", "b") as (job, other):
-        JobStack.objects.create(job_id=job.pk, lease=fresh(job).lease or 0)
-        asker.execute("SELECT FROM pgqueue_stack FOR UPDATE")
-        call_worker(job)
-        assert "innermost" in other.stack(DEADLINE)
-        asker.rollback()
-        assert "innermost" in job.stack(DEADLINE)
-
-
-def test_the_request_of_an_earlier_attempt_is_not_answered_by_this_one() -> None:
-    with waiting("a", "b") as (job, other):
+        JobStack.objects.create(job_id=5, lease=1)
+        sql("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
         JobStack.objects.create(job_id=job.pk, lease=1)
         call_worker(job)
         assert other.stack(DEADLINE)  # so the worker has looked
-    assert JobStack.objects.get(pk=job.pk).taken_at is None
-
-
-@pytest.mark.parametrize(("ask", "error", "words"), [
-    (lambda job: job.stack(), ValueError, "does not run"),
-    (lambda job: transaction.atomic(job.stack)(), TransactionManagementError, "outside of atomic"),
-    (lambda job: call_command("pgqueue", "stack", str(job.pk)), CommandError, "does not run"),
-    (lambda job: call_command("pgqueue", "stack", "1000000"), CommandError, "There is no job 1000000."),
-], ids=["pending", "in a transaction", "command", "no such job"])  # fmt: skip
-def test_what_cannot_be_shown(ask: Callable[[Job], Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        ask(enqueue(process_tasks.waits, "a"))
-
-
-def test_a_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "write_stacks", lambda session, jobs: None)
-    with waiting("a") as job, pytest.raises(TimeoutError, match=r"has not answered within 0\.1 s"):
-        job.stack(0.1)
-
-
-def test_the_command_shows_it_and_stacks_of_yesterday_are_deleted() -> None:
-    JobStack.objects.create(job_id=5, lease=1)
-    sql("UPDATE pgqueue_stack SET requested_at = now() - interval '25 hours'")
-    out = StringIO()
-    with waiting("a") as job:
-        call_command("pgqueue", "stack", str(job.pk), stdout=out)
+        assert JobStack.objects.get(pk=job.pk).taken_at is None
+        JobStack.objects.update(lease=fresh(job).lease or 0)
+        asker.execute("SELECT FROM pgqueue_stack WHERE job_id = %s FOR UPDATE", (job.pk,))
+        call_worker(job)
+        assert "innermost" in other.stack(DEADLINE)
+        asker.rollback()
+        call_command("pgqueue", "stack", str(job.pk), stdout=(out := StringIO()))
     assert functions(out.getvalue())[:3] == ["waits", "pieces", "innermost"]
-    assert list(JobStack.objects.values_list("pk", flat=True)) == [job.pk]
+    assert set(JobStack.objects.values_list("pk", flat=True)) == {job.pk, other.pk}
 
 
-def test_a_job_whose_process_is_replaced_keeps_the_stack_of_that_moment(settings: Any) -> None:
-    settings.PGQUEUE = {**settings.PGQUEUE, "TIMEOUT_GRACE": 0.0}
-    job = enqueue(process_tasks.waits_with_timeout, "a")
-    Job.objects.update(timeout=1, max_attempts=1)
-    with working():
-        until(lambda: fresh(job).is_finished)
-        gate("a").set()
-    (error,) = fresh(job).errors
-    assert "its process was replaced" in error["message"]
-    assert functions(error["traceback"])[:3] == ["waits_with_timeout", "pieces", "innermost"]
+def test_what_cannot_be_shown() -> None:
+    job = enqueue(process_tasks.waits, "a")
+    with pytest.raises(ValueError, match="does not run"):
+        job.stack()
+    with transaction.atomic(), pytest.raises(TransactionManagementError, match="outside of atomic"):
+        job.stack()
+    for number, words in ((job.pk, "does not run"), (1_000_000, r"There is no job 1000000\.")):
+        with pytest.raises(CommandError, match=words):
+            call_command("pgqueue", "stack", str(number))
 
 
 def test_the_page_of_the_job_shows_it(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a request that is one transaction, it is only requested."""
     with waiting("a") as job:
         page = reverse("admin:django_pgqueue_job_change", args=[job.pk])
+        ask = reverse("admin:django_pgqueue_job_stack", args=[job.pk])
         assert "Show the stack" in admin_client.get(page).content.decode()
-        answer = admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]))
-        assert answer["Location"] == f"{page}#pgqueue-stack"
+        with transaction.atomic():
+            assert admin_client.post(ask)["Location"] == f"{page}#pgqueue-stack"
+            assert JobStack.objects.get().taken_at is None
+        until(lambda: JobStack.objects.get().taken_at)
+        JobStack.objects.all().delete()
+        admin_client.post(ask)
         seen = until(lambda: shown(admin_client.get(page).content).partition("the innermost call last.")[2])
         assert ", in waits return sum(pieces(name)) File " in seen
         monkeypatch.setattr(inbox, "write_stacks", lambda *_: None)  # it would answer again
+        with pytest.raises(TimeoutError, match=r"has not answered within 0\.1 s"):
+            job.stack(0.1)
         JobStack.objects.update(taken_at=None, lines="")
         assert "The worker has not answered yet." in shown(admin_client.get(page).content)
         JobStack.objects.update(lease=1)
         assert "The worker has not answered yet." not in shown(admin_client.get(page).content)
     assert "Show the stack" not in admin_client.get(page).content.decode()
-    late = admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]), follow=True)
+    late = admin_client.post(ask, follow=True)
     assert "The job does not run any more." in late.content.decode()
-
-
-def test_in_a_request_that_is_one_transaction_it_is_only_requested(admin_client: Client) -> None:
-    with waiting("a") as job:
-        with transaction.atomic():
-            admin_client.post(reverse("admin:django_pgqueue_job_stack", args=[job.pk]))
-            assert JobStack.objects.get().taken_at is None
-        until(lambda: JobStack.objects.get().taken_at)

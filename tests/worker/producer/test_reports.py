@@ -167,7 +167,8 @@ def test_an_outcome_that_is_held_back_stays_and_is_not_put_off_when_another_one_
 @pytest.fixture
 def holder(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Connection:
     """Another session, while workers do not wait for its locks for long."""
-    monkeypatch.setitem(session_module._SETTINGS, "lock_timeout", "200")
+    monkeypatch.setitem(session_module._SETTINGS, "lock_timeout", "100")
+    monkeypatch.setattr(reporter_module, "TRY_LOCKED_AGAIN", 0.1)
     return connect()
 
 
@@ -175,64 +176,52 @@ def lock(holder: Connection, job: Job) -> None:
     holder.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job.pk,))
 
 
-def add_twin(holder: Connection, job: Job) -> None:
-    add(holder, options='{"unique_key": "k"}', run_after="2060-01-01 UTC")
-
-
-@pytest.mark.parametrize(("task", "block", "end", "status", "reason"), [
-    (tasks.hold, lock, "rollback", "done", ""),
-    (hold_and_snooze, add_twin, "rollback", "pending", ""),
-    (hold_and_snooze, add_twin, "commit", "cancelled", "with the same unique key waits in its place"),
-], ids=["locked", "twin rolled back", "twin committed"])  # fmt: skip
-def test_a_job_that_another_session_holds_up_holds_up_no_other_one(
-    holder: Connection,
-    caplog: pytest.LogCaptureFixture,
-    task: Any,
-    block: Any,
-    end: str,
-    status: str,
-    reason: str,
+def test_jobs_that_other_sessions_hold_up_hold_up_no_other_one(
+    holder: Connection, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = enqueue(task.using(unique_key="k"), "a")
-    with working(threads=2) as worker:
-        tasks.runs("a")
+    """One has a locked row. For two, another session makes a job with the same unique key."""
+    twins = {name: connect() for name in "bc"}
+    jobs = [
+        enqueue(tasks.hold, "a"),
+        *(enqueue(hold_and_snooze.using(unique_key=each), each) for each in twins),
+    ]
+    with working(threads=4) as worker:
+        tasks.runs(*"abc")
         session = worker.producer._connection.session
-        block(holder, job)
-        tasks.gate("a").set()
-        until(lambda: "cannot be reported yet" in caplog.text)
+        lock(holder, jobs[0])
+        for name, twin in twins.items():
+            add(twin, options=json.dumps({"unique_key": name}), run_after="2060-01-01 UTC")
+        tasks.release(*"abc")
+        until(lambda: caplog.text.count("cannot be reported yet") >= 3)
         ids = enqueue_many(tasks.add.bind(number) for number in range(20)).ids
         until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
-        assert fresh(job).status == "running"
-        getattr(holder, end)()
-        until(lambda: fresh(job).status != "running")
+        assert {fresh(job).status for job in jobs} == {"running"}
+        holder.rollback()
+        twins["b"].rollback()
+        twins["c"].commit()
+        until(lambda: all(fresh(job).status != "running" for job in jobs))
         assert worker.producer._connection.session is session
-    assert (fresh(job).status, fresh(job).attempts) == (status, 1 if status == "done" else 0)
-    assert fresh(job).waiting_reason.endswith(reason)
+    found = [fresh(job) for job in jobs]
+    assert [(job.status, job.attempts) for job in found] == [("done", 1), ("pending", 0), ("cancelled", 0)]
+    assert found[2].waiting_reason.endswith("with the same unique key waits in its place")
 
 
-def test_a_locked_table_is_waited_for_over_the_same_connection(
+def test_a_locked_table_is_waited_for_over_the_same_connection_and_one_that_stays_locked_is_left_to_recovery(
     holder: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with working(threads=6) as worker, tasks.held(*"abcdef") as jobs:
+    with working() as worker, tasks.held(*"abc") as jobs:
         session = worker.producer._connection.session
         holder.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
-        tasks.release(*"abcdef")
+        tasks.release(*"ab")
         until(lambda: "cannot be reported yet" in caplog.text)
         holder.rollback()
-        over(*jobs)
+        over(*jobs[:2])
         assert worker.producer._connection.session is session
-    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 6
-
-
-def test_what_is_still_locked_at_the_end_is_left_to_recovery(
-    holder: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    with working() as worker, tasks.held("a") as job:
-        lock(holder, job)
-        tasks.release("a")
-        worker.stop(grace=1)
-    assert fresh(job).status == "running"
-    assert "cannot be reported" in caplog.text
+        lock(holder, jobs[2])
+        tasks.release("c")
+        worker.stop(grace=0.5)
+    assert [(fresh(job).status, fresh(job).attempts) for job in jobs[:2]] == [("done", 1)] * 2
+    assert fresh(jobs[2]).status == "running"
 
 
 # -- statistics
