@@ -304,14 +304,6 @@ def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
     assert {*told().values()} == {f"Action: Cancel. One of 2 jobs. Filters: q=batch:{of.pk}."}
 
 
-def test_a_job_that_was_left_alone_has_no_entry(root: Client) -> None:
-    first, second = (job(failed=True, unique_key="order:5", unique_scope="live") for _number in range(2))
-    page = ask(root, "retry_jobs", first, second)
-    said, _level = page.confirm(root)
-    assert said.startswith("1 job runs again. 1 other was left alone")
-    assert told() == {str(first.pk): "Action: Retry."}
-
-
 def test_a_job_that_has_the_wanted_values_has_no_entry(root: Client) -> None:
     first, second = (job() for _number in range(2))
     page = ask(root, "edit_jobs", first, second)

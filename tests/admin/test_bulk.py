@@ -328,7 +328,7 @@ def test_without_a_worker_to_start_it_the_request_does_it(root: Client, why: str
 def test_a_request_ends_in_time(root: Client, monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
     """Between two statements or in one: a search for text may read for minutes before it finds a job."""
     Worker.objects.all().delete()
-    monkeypatch.setattr(confirm, "SECONDS", 1.0 if slow else -1.0)
+    monkeypatch.setattr(confirm, "SECONDS", 0.7 if slow else -1.0)
     real = iter([chunks.take])
 
     def slow_take(*args: Any) -> Any:

@@ -143,11 +143,6 @@ def hostile_jobs(batch: Any, worker: int) -> list[Job]:
     return jobs
 
 
-@pytest.fixture(autouse=True)
-def rows() -> dict[str, Any]:
-    return make_rows()
-
-
 def make_rows() -> dict[str, Any]:
     """Make rows of each kind, with the text in each field."""
     user = User.objects.create(username=HOSTILE[:100])
@@ -191,14 +186,14 @@ def make_rows() -> dict[str, Any]:
     return made
 
 
-def addresses(kind: str, rows: dict[str, Any]) -> set[str]:
-    """Return the addresses of an admin class for its first row, and the pages of the others."""
+def addresses(kind: str, rows: list[Any]) -> dict[str, str]:
+    """Return the addresses of an admin class for its first row and the pages of the others, by names."""
     path = HOSTILE.replace("\n", "")  # no URL has line breaks
-    first, *others = (quote(row.pk) for row in rows[kind])
+    first, *others = (quote(row.pk) for row in rows)
     given = {"object_id": first, "fingerprint": quote(SHORT[:40]), "task_path": path}
-    unknown = [url("failure", quote(HOSTILE))] if kind == "job" else []
-    pages = {address for _name, address in pages_of(ADMINS[kind], **given)}
-    return {*pages, *unknown, *(url("change", each, model=kind) for each in others)}
+    unknown = {"unknown": url("failure", quote(HOSTILE))} if kind == "job" else {}
+    more = {f"other {each}": url("change", each, model=kind) for each in others}
+    return {**dict(pages_of(ADMINS[kind], **given)), **unknown, **more}
 
 
 def read(client: Client, address: str, **query: Any) -> str:
@@ -215,11 +210,12 @@ def read(client: Client, address: str, **query: Any) -> str:
     return html
 
 
-@pytest.mark.parametrize("kind", ADMINS)
-def test_no_text_is_markup_nor_breaks_a_page(kind: str, rows: dict[str, Any], root: Client) -> None:
-    """Whatever the query of the address says, and whether a page shows it or not."""
-    pages = {address: read(root, address) for address in addresses(kind, rows)}
-    assert sum("&lt;script&gt;pwned" in page for page in pages.values()) > 1
-    for address in addresses(kind, {**rows, kind: rows[kind][:1]}):
-        for text in (HOSTILE, "9" * 40) if pages[address] else ():
-            read(root, address, **dict.fromkeys(NAMES, text))
+def test_no_text_is_markup_nor_breaks_a_page(root: Client) -> None:
+    """Whatever the query of the address says, which Django's own pages do not read."""
+    for kind, rows in make_rows().items():
+        pages = {name: (read(root, each), each) for name, each in addresses(kind, rows).items()}
+        assert sum("&lt;script&gt;pwned" in page for page, _address in pages.values()) > 1
+        for name, (page, address) in pages.items():
+            if page and not name.endswith(("_history", "_delete")) and not name.startswith("other "):
+                for text in (HOSTILE, "9" * 40):
+                    read(root, address, **dict.fromkeys(NAMES, text))

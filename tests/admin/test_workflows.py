@@ -188,7 +188,7 @@ def test_what_was_read_until_the_time_was_up_is_shown(slow: str, monkeypatch: py
         monkeypatch.setitem(module._STEPS, "batches", "pg_sleep(20) IS NULL OR " + module._STEPS["batches"])
     else:
         monkeypatch.setattr(module, slow, module._BATCHES.replace("WHERE", "WHERE pg_sleep(20) IS NULL OR"))
-    workflow = around(group, seconds=0.05 if slow == "_STEPS" else 2)
+    workflow = around(group, seconds=0.05 if slow == "_STEPS" else 0.7)
     assert (here in workflow.nodes) == (slow == "_BATCHES")
     assert "too long" in workflow.problem
     assert Job.objects.count() == 1  # the connection is usable
