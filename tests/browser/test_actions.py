@@ -429,7 +429,7 @@ STORIES: dict[str, Story] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("look", ["phone", "plain"])
+@pytest.mark.parametrize("look", ["phone", pytest.param("plain", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story(name: str, look: str, window: Open, pressed: Pressed) -> None:
     """With and without JavaScript: the buttons are forms."""

@@ -200,7 +200,7 @@ def test_the_first_row_is_reached_with_few_keys(name: str, window: Open) -> None
     assert page.evaluate("document.activeElement.closest('#result_list tbody tr').rowIndex") == 1
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["job_overview", "job_changelist", "job_change", "confirmation"])
 def test_the_tab_key_reaches_everything_in_order(
     name: str, look: str, window: Open, monkeypatch: pytest.MonkeyPatch

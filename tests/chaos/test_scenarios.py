@@ -25,6 +25,11 @@ from .scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
+#: `.ci/run` makes these faults, the most frequent ones of production. `.ci/run long` makes all.
+AT_EACH_CHANGE = {
+    "kills", "stopped past the lease", "tasks that die", "a task that never returns", "SIGTERM storm",
+    "lost sessions", "server restarts", "lost claims", "upgrade",
+}  # fmt: skip
 
 
 def needs(lacks: str) -> None:
@@ -35,7 +40,10 @@ def needs(lacks: str) -> None:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in AT_EACH_CHANGE else pytest.mark.long) for name in SCENARIOS],
+)
 @pytest.mark.promise(
     "exists-if-committed", "at-least-once", "completed-once", "atomic-exactly-once", "faults-cost-no-attempt"
 )
@@ -96,6 +104,7 @@ def test_jobs_live_as_the_model_says(connect: Connect) -> None:
 # --- Longer runs: a queue that nobody touches for three days, and a ledger over three shards
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(lacks_faketime()), reason=f"this machine lacks {lacks_faketime()}")
 @pytest.mark.timeout(600)
 def test_three_days_leave_nothing_behind() -> None:
@@ -106,6 +115,7 @@ def test_three_days_leave_nothing_behind() -> None:
     assert ", 0 problems" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_no_call_is_lost_or_repeated_over_three_shards() -> None:
     """One shard is added and one drained, while workers, their processes and the servers are killed."""
