@@ -70,12 +70,12 @@ def body(client: Client, address: str, **query: Any) -> str:
 
 
 #: A time on a page, of which the date is left out if it is that of the time before.
-_TIME = re.compile(r"(20\d\d-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d+)?")
+TIME = re.compile(r"(20\d\d-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d+)?")
 
 
 def read(client: Client, address: str, **query: Any) -> str:
     """Return what a user reads on a page, for ``wording``."""
-    return _TIME.sub("<time>", shown(body(client, address, **query)))
+    return TIME.sub("<time>", shown(body(client, address, **query)))
 
 
 def rows_of(page: str) -> str:
