@@ -26,24 +26,19 @@ from tests.support.workers import fresh, until
 
 
 @pytest.mark.parametrize("arguments", [("--burst",), ("--burst", "--one-process")], ids=" ".join)
-def test_a_server_that_starts_later_is_waited_for(
+def test_a_server_that_starts_later_is_waited_for_until_a_signal(
     start: Start, door: Proxy, arguments: tuple[str, ...]
 ) -> None:
     job = enqueue(tasks.noop)
-    command = start(*arguments, env=at_port(door.port))
-    command.logged("no connection yet")
+    one, other = (start(*arguments, env=at_port(port)) for port in (door.port, 1))
+    for command in (one, other):
+        command.logged("no connection yet")
+    other.send(signal.SIGTERM)
+    assert other.process.wait(PATIENCE / 2) == 128 + signal.SIGTERM
     assert fresh(job).status == "pending"
     door.open_door()
-    assert command.wait() == 0, command.log
+    assert one.wait() == 0, one.log
     assert fresh(job).status == "done"
-
-
-@pytest.mark.parametrize("arguments", [(), ("--one-process",)], ids=" ".join)
-def test_a_signal_ends_the_wait_for_a_server(start: Start, arguments: tuple[str, ...]) -> None:
-    command = start(*arguments, env=at_port(1))
-    command.logged("no connection yet")
-    command.send(signal.SIGTERM)
-    assert command.process.wait(PATIENCE / 2) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -115,18 +110,6 @@ def test_processes_have_the_flags_of_the_interpreter() -> None:
         flag for part in found for flag in (part, part[2:])
     }
     assert "-E" not in found
-
-
-def test_what_a_task_prints_into_a_pipe_comes_line_by_line(start: Start) -> None:
-    reading, writing = os.pipe()
-    try:
-        start(stdout=writing)
-        enqueue(tasks.say, "hello")
-        with open(reading, encoding="utf-8", closefd=False) as output:
-            assert "hello\n" in iter(output.readline, "")
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 def test_closed_output(start: Start) -> None:

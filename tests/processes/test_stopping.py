@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.limits import drain_worker
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job, JobStack, Worker
 from tests.app import process_tasks, timing_tasks as timing, worker_tasks as tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
@@ -31,9 +31,9 @@ def draining(count: int = 1) -> None:
 def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) -> None:
     """Fast jobs are claimed in batches, so that some are claimed but not started when the signal comes."""
     command = start("--threads", "1")
-    over(*enqueue_many(tasks.noop.bind() for _ in range(500)).ids)
+    over(*enqueue_many(tasks.noop.bind() for _ in range(200)).ids)
     running = enqueue(tasks.wait_for_entry, "go")
-    rest = Job.objects.filter(pk__in=enqueue_many(tasks.count_runs.bind("x") for _ in range(100)).ids)
+    rest = Job.objects.filter(pk__in=enqueue_many(tasks.count_runs.bind("x") for _ in range(40)).ids)
     begun("go")
     command.send(signal.SIGTERM)
     draining()
@@ -45,7 +45,7 @@ def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) 
     assert not Worker.objects.exists()
     run_due()
     assert set(rest.values_list("status", "attempts")) == {("done", 1)}
-    assert Entry.objects.filter(key="x").count() == 100
+    assert Entry.objects.filter(key="x").count() == 40
 
 
 @pytest.mark.promise("told-to-stop", "second-signal", "grace-costs-no-attempt", "stop-costs-no-attempt")
@@ -139,7 +139,7 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
 ) -> None:
     # Long enough for the worker to end the process of the isolated job itself, even on a busy machine.
     command = start(
-        "--threads", "2", "--grace", "0", env={KILL_AFTER: "4"},
+        "--threads", "2", "--grace", "0", env={KILL_AFTER: "3"},
         TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0, HEARTBEAT=0.2,
     )  # fmt: skip
     neighbor = enqueue(tasks.wait_for_entry, "go")
@@ -151,6 +151,9 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
     until(beats.exists, what="a heartbeat for a process that cannot send it")
     assert fresh(stuck).worker == worker.pk
     command.logged("which cannot end its overdue jobs")
+    until(lambda: fresh(stuck).crash_count == 1, seconds=SLOW)
+    kept = JobStack.objects.get(pk=stuck.pk)
+    assert (kept.at_end, ", in holds_the_gil_for_ever" in kept.lines) == (True, True)
     # It has ended a process, so it now runs alone, and fails there because of its timeout.
     over(stuck)
     failed = fresh(stuck)

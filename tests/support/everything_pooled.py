@@ -31,7 +31,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about workers that are notified": [
         "tests/races/test_enqueue_and_sleep.py",
-        "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop[by notif",
+        "tests/worker/executor/test_interrupts.py::test_jobs_that_are_cancelled_stop",
         "tests/worker/test_run.py::test_an_idle_worker",
         "tests/worker/producer/test_idle.py",
         # The pause lasts as long as the time between two polls.
@@ -63,7 +63,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_sessions.py::test_the_last_session_of_a_worker_is_ended",
         "tests/worker/test_sessions.py::test_a_session_that_does_not_end",
         "tests/worker/test_sessions.py::test_a_session_asks_once",
-        "tests/worker/test_run.py::test_a_worker_is_on_the_list_while_it_lives",
     ],
     "it is about a direct connection that is cut off": [
         "tests/races/test_recovery.py::test_a_claim_of_the_last_session"
@@ -79,7 +78,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     "it ends sessions of the server, which the pooler replaces without a word": [
         "tests/management/test_top.py::test_on_a_terminal",
         "tests/worker/producer/test_connection.py::test_the_result_of_a_job_that_ran_meanwhile",
-        "tests/worker/producer/test_connection.py::test_an_idle_worker_comes_back_and_is_called",
         "tests/worker/producer/test_connection.py::test_nothing_is_lost_and_nothing_runs_twice",
         "tests/worker/producer/test_connection.py::test_jobs_that_end_while_the_server_is_away",
         "tests/worker/producer/test_connection.py::test_a_worker_that_is_stopped_while_the_server",
@@ -91,7 +89,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "its roles log in by themselves, and this pooler logs in as one user": [
         "tests/docs/test_deploying.py::test_the_logins_of_the_page",
-        "tests/processes/test_in_tests.py::test_a_changed_password_is_handed_over",
+        "tests/processes/test_in_tests.py::test_a_burst_runs_what_is_due_in",
         "tests/roles/",
     ],
 }

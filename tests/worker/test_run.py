@@ -30,7 +30,7 @@ from tests.app import worker_tasks as tasks
 from tests.support.databases import alias, in_schema, migrate
 from tests.support.jobs import fetch, sql
 from tests.support.waiting import run
-from tests.support.workers import fresh, make_producer, run_due, until, working
+from tests.support.workers import fresh, make_producer, run_due, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,15 +59,15 @@ def test_jobs_that_are_over_know_how_long_they_ran() -> None:
 
 
 def test_many_jobs_each_run_once_and_are_counted() -> None:
-    ids = enqueue_many(tasks.see.bind(number) for number in range(2000)).ids
+    ids = enqueue_many(tasks.see.bind(number) for number in range(500)).ids
     enqueue(tasks.raise_odd, "nul")
     producer = run_due(threads=4)
-    assert sorted(tasks.SEEN) == list(range(2000))
-    assert producer.lifetime.executed == 2001
-    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 2000
+    assert sorted(tasks.SEEN) == list(range(500))
+    assert producer.lifetime.executed == 501
+    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 500
     stats = {stat.task_path.rpartition(".")[2]: stat for stat in JobStat.objects.all()}
-    assert (stats["see"].done, stats["raise_odd"].failed) == (2000, 1)
-    assert sum(stats["see"].wait_histogram) == sum(stats["see"].run_histogram) == 2000
+    assert (stats["see"].done, stats["raise_odd"].failed) == (500, 1)
+    assert sum(stats["see"].wait_histogram) == sum(stats["see"].run_histogram) == 500
 
 
 @pytest.mark.promise("priority")
@@ -88,20 +88,6 @@ def test_a_worker_keeps_to_its_queues() -> None:
         tasks.SEEN.clear()
         run_due(**options)
         assert "".join(sorted(tasks.SEEN)) == seen
-
-
-def test_what_a_task_enqueues_runs_in_the_same_burst() -> None:
-    enqueue(tasks.enqueue_chain, 5)
-    run_due()
-    assert tasks.SEEN == [5, 4, 3, 2, 1, 0]
-
-
-def test_a_worker_is_on_the_list_while_it_lives() -> None:
-    with working(threads=2, queues=("a", "b")):
-        worker = until(Worker.objects.first)
-        shown = worker.slots, worker.queues, worker.state, worker.holds_lock
-        assert shown == (2, ["a", "b"], "running", True)
-    assert not Worker.objects.exists()
 
 
 @pytest.mark.usefixtures("undeclared")
@@ -187,7 +173,7 @@ def test_the_current_job_and_the_context_are_of_the_job_and_there_is_none_outsid
 
 
 SETTLED = 60.0  # seconds after which it looks as rarely as it ever does
-WATCHED = 600.0
+WATCHED = 200.0
 
 
 class Clock:

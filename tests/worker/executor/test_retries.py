@@ -23,7 +23,6 @@ from django_pgqueue import (
     Task,
     current_job,
     enqueue,
-    exceptions,
     retry,
     send_event,
     task,
@@ -300,12 +299,6 @@ def test_errors_that_led_to_one_another_in_a_circle_end() -> None:
     assert of(module().broken, first) == of(module().broken, first)
 
 
-def test_a_class_with_a_long_name_makes_no_long_entry(settings: Any) -> None:
-    settings.PGQUEUE = {"MAX_ERROR_BYTES": 1_000}
-    error = type("E" * 100_000, (Exception,), {})()
-    assert len(error_entry(error, worker=1, attempt=1)) < 2_000
-
-
 def test_the_step_that_failed_in_a_group_is_known() -> None:
     error = ValueError()
     error._pgqueue_step = "pay"  # type: ignore[attr-defined]
@@ -427,17 +420,13 @@ def test_which_errors_are_retried(options: dict[str, Any], error: BaseException,
     assert policy.should_retry(with_policy(**options), error) is expected
 
 
-@pytest.mark.parametrize(("backoff", "attempts", "delays"), [
-    (5, [1, 2, 9], [5.0, 5.0, 5.0]),
-    (0, [1], [0.0]),
-    ([1, 10, 60], [1, 2, 3, 4, 99], [1.0, 10.0, 60.0, 60.0, 60.0]),
-])  # fmt: skip
-def test_fixed_delays(backoff: Any, attempts: list[int], delays: list[float]) -> None:
-    declared = with_policy(backoff=backoff)
-    error = ValueError()
-    assert [
-        policy.delay_before_retry(declared, failed, error, attempt, 15, 3600) for attempt in attempts
-    ] == delays
+def test_fixed_delays() -> None:
+    for backoff, attempts, delays in (
+        (5, [1, 9], [5.0, 5.0]), (0, [1], [0.0]), ([1, 10, 60], [1, 2, 3, 99], [1.0, 10.0, 60.0, 60.0]),
+    ):  # fmt: skip
+        declared = with_policy(backoff=backoff)
+        found = [policy.delay_before_retry(declared, failed, OSError(), each, 15, 3600) for each in attempts]
+        assert found == delays
 
 
 def raises(error: BaseException) -> Any:
@@ -460,17 +449,10 @@ def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCapt
     assert f"backoff of {__name__}.run" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("attempt", "most"), [(1, 15), (2, 30), (3, 60), (8, 1920), (9, 3600), (100, 3600), (10**6, 3600)]
-)
-def test_the_default_doubles_up_to_the_ceiling_with_jitter(attempt: int, most: float) -> None:
-    declared = run
-    delays = [policy.delay_before_retry(declared, failed, OSError(), attempt, 15, 3600) for _ in range(300)]
-    assert all(delay is not None and most / 2 <= delay <= most for delay in delays)
-    assert len(set(delays)) > 200
-
-
-def test_a_base_of_zero_does_not_wait() -> None:
+def test_the_default_doubles_up_to_the_ceiling_with_jitter() -> None:
+    for attempt, most in ((1, 15), (2, 30), (8, 1920), (9, 3600), (10**6, 3600)):
+        delays = [policy.delay_before_retry(run, failed, OSError(), attempt, 15, 3600) for _ in range(20)]
+        assert all(delay is not None and most / 2 <= delay <= most for delay in delays)
     assert policy.delay_before_retry(run, failed, OSError(), 5, 0, 3600) == 0
 
 
@@ -495,11 +477,6 @@ def test_exceptions_can_be_printed_and_pickled(error: Exception, text: str | Non
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
     assert text in (str(error), None)
-
-
-def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
-    own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {*"JobExists ShardsFailed _Later RetryLater Snooze CancelJob Suspended TaskTimeout".split()}
 
 
 @pytest.mark.parametrize(("make", "error"), [
