@@ -1,10 +1,10 @@
-"""Run a command with the PostgreSQL of a tox environment: an older one from npm, or Debian's with plpgsql_check.
+"""Run a command with the PostgreSQL of a tox environment: from npm, or Debian's with plpgsql_check.
 
     python .ci/with_postgres.py py311-django52-pg14 FOLDER COMMAND ...
     python .ci/with_postgres.py plpgsql FOLDER COMMAND ...
 
-The command of an environment whose name has neither runs as it is. If npm or the package of Debian is missing, the command is skipped, and a message says so. With CI=true, that
-is a failure.
+In environments whose names have neither, the command runs as it is. If npm or the package of Debian is
+missing, the command is skipped, and a message says so. With CI=true, that is a failure.
 """
 
 from __future__ import annotations
