@@ -182,24 +182,12 @@ def test_nothing_is_missing_the_first_time_and_later(function: Callable[[], None
         assert _Formatter().formatException(given) == logging.Formatter().formatException(given)
 
 
-def test_no_exception_looks_as_usual() -> None:
-    nothing = (None, None, None)
-    assert _Formatter().formatException(nothing) == logging.Formatter().formatException(nothing)
-
-
 def test_frames_that_are_not_asked_for_are_left_out() -> None:
     error = raised_by(with_cause)
     assert error.__traceback__ is not None
     text = format_error(error, error.__traceback__.tb_next)
     assert "in raised_by" not in text
     assert text.count("in with_cause") == 2  # once in the cause
-
-
-def test_a_known_place_is_not_formatted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = raised_by(group)
-    expected = shown(error)
-    monkeypatch.setattr(traceback.StackSummary, "format_frame_summary", lambda *_, **__: "formatted again")
-    assert format_error(error, error.__traceback__) == expected
 
 
 def test_two_calls_on_one_line_are_two_places() -> None:

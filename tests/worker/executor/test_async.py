@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -202,52 +202,6 @@ def blocked(job: JobThread) -> threading.Event:
     job.submit(block)
     assert runs.wait(DEADLINE)
     return end
-
-
-def test_a_thread_is_made_for_a_call_and_no_more_than_allowed(make: Any) -> None:
-    threads = make(2)
-    jobs = [JobThread(threads) for _ in range(5)]
-    assert threads.threads == []
-    assert len({result(job.submit(threading.get_ident)) for job in jobs}) <= 2
-    assert [thread.name for thread in threads.threads] in (
-        ["pgqueue-sync-1"],
-        ["pgqueue-sync-1", "pgqueue-sync-2"],
-    )
-
-
-def test_calls_of_one_job_run_one_after_another_on_the_same_thread(make: Any) -> None:
-    job, order = JobThread(make(3)), list[int]()
-
-    def note(number: int) -> int:
-        order.append(number)
-        return threading.get_ident()
-
-    calls = [job.submit(note, number) for number in range(9)]
-    assert len({result(call) for call in calls}) == 1
-    assert order == list(range(9))
-
-
-def test_a_job_waits_while_the_only_thread_is_busy_and_others_before_it_come_first(make: Any) -> None:
-    threads, order = make(), list[str]()
-    first, second, third = (JobThread(threads) for _ in range(3))
-    end = blocked(first)
-    calls = [second.submit(order.append, "second"), third.submit(order.append, "third")]
-    gone = third.submit(order.append, "cancelled")
-    assert gone.cancel()
-    end.set()
-    for call in calls:
-        result(call)
-    with pytest.raises(CancelledError):
-        result(gone)
-    assert order == ["second", "third"]
-
-
-def test_jobs_that_need_not_share_keep_their_threads_without_a_check(make: Any, check: Check) -> None:
-    threads = make(2, shared=False)
-    first, second = JobThread(threads), JobThread(threads)
-    for _ in range(2):
-        assert result(first.submit(threading.get_ident)) != result(second.submit(threading.get_ident))
-    assert not check.began.is_set()
 
 
 @pytest.mark.parametrize("then", ["call", "end"])

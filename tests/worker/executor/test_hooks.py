@@ -25,7 +25,7 @@ from django_pgqueue.compat import task_finished, task_started
 from django_pgqueue.models import Job
 from django_pgqueue.testing import acall_task, call_task, immediate_jobs, run_jobs
 from django_pgqueue.worker.executor.outcomes import BadCall, BadResult
-from django_pgqueue.worker.executor.task_signals import Announcer, _is_named
+from django_pgqueue.worker.executor.task_signals import _is_named
 from tests.app import hooks, worker_tasks as tasks
 from tests.app.hooks import SEEN
 from tests.app.models import Entry
@@ -313,15 +313,6 @@ def test_a_task_whose_backend_does_not_exist_here_runs_all_the_same(
     assert heard == []
 
 
-def test_nobody_listens_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr(f"{MODULE}._send", lambda signal, make: sent.append(signal))
-    enqueue(tasks.noop)
-    enqueue(tasks.raise_odd, "nul")
-    run_here()
-    assert sent == []
-
-
 # -- Django's own lines
 
 
@@ -381,18 +372,3 @@ def test_what_says_something_about_a_logger(monkeypatch: pytest.MonkeyPatch) -> 
         with monkeypatch.context() as patch:
             patch.setattr(logger, name, value)
             assert _is_named(logger.name), name
-
-
-def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, asked = 100.0, list[str]()
-
-    def is_named(name: str) -> bool:
-        asked.append(name)
-        return False
-
-    monkeypatch.setattr(f"{MODULE}.monotonic", lambda: now)
-    monkeypatch.setattr(f"{MODULE}._is_named", is_named)
-    announcer = Announcer()
-    for now in (100.0, 100.5, 100.9, 101.0):  # noqa: B007 - the clock reads it
-        announcer._look()
-    assert asked == [*DJANGO_S] * 2

@@ -19,13 +19,13 @@ from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import find_task
 from django_pgqueue.worker import isolation
-from django_pgqueue.worker.executor import runner as runner_module, threads as threads_module
+from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.progress import ProgressWriter
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.executor.threads import BACKLOG_SECONDS, CALL_SECONDS, Executor
+from django_pgqueue.worker.executor.threads import Executor
 from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.app import worker_tasks as tasks
@@ -121,13 +121,6 @@ def finished(executor: Executor) -> list[int]:
 
 
 # -- threads
-
-
-def test_tiny_jobs_are_run_by_one_thread(executor: Executor, runner: FakeRunner) -> None:
-    executor.submit(rows(*range(100)), 1e-6)
-    until(lambda: len(finished(executor)) == 100)
-    assert runner.ran == list(range(100))
-    assert len(runner.threads) == 1
 
 
 def test_slow_jobs_are_run_by_several_threads_but_no_more_than_slots(
@@ -263,56 +256,6 @@ def test_the_producer_is_woken_when_threads_may_run_out_of_work(
     runner.end(2, 3)
     until(lambda: sorted(finished(executor)) == [1, 2, 3])
     until(lambda: woken, what="the producer is woken")  # once, if both results were there by then
-
-
-def test_while_there_is_enough_to_run_the_producer_is_left_alone(
-    executor: Executor, runner: FakeRunner, woken: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threads_module, "PUBLISH_SECONDS", 0.0)  # each result at once
-    runner.hold(*range(1, 9))
-    executor.submit(rows(1), 1.0)
-    until(lambda: runner.ran == [1])
-    assert executor.rebalance() == inf
-    executor.submit(rows(2, 3, 4, 5, 6, 7, 8), 1e-6)  # 5 of them ahead: 2 are few
-    until(lambda: len(runner.ran) == 2)
-    assert executor.rebalance() == BACKLOG_SECONDS  # both threads have work
-    for number in (1, 2, 3, 4):
-        assert executor.has_backlog
-        runner.end(number)
-        until(lambda: len(runner.ran) == number + 2)  # noqa: B023 - called at once
-    assert woken == []  # the last result came while 3 rows were waiting
-    assert not executor.has_backlog
-    runner.end(5)
-    until(lambda: woken, what="the producer is woken")
-    assert [waiting for _, waiting in woken] == [2]
-    assert executor.rebalance() == CALL_SECONDS
-    runner.end()
-    until(lambda: len(finished(executor)) == 8)
-
-
-def test_results_wait_while_async_jobs_wait_and_the_last_one_that_starts_ends_this(
-    executor: Executor, runner: FakeRunner, woken: list[Any]
-) -> None:
-    runner.is_async = True
-    runner.hold(1, 2, 3, 4)
-    executor.submit(rows(1, 2, 3, 4), 1.0)
-    until(lambda: runner.ran == [1, 2])
-    assert executor.rebalance() < inf  # the producer looks again soon
-    runner.end(1)
-    until(lambda: runner.ran == [1, 2, 3])
-    assert finished(executor) == [1]
-    assert not executor.has_urgent_results()
-    assert woken == []
-    runner.end(2)
-    # The producer may be asleep since before this backlog began. So it is woken although no result is new.
-    until(lambda: runner.ran == [1, 2, 3, 4])
-    assert [done for done, _ in woken] == [[1, 2]]
-    assert executor.has_urgent_results()
-    assert executor.rebalance() == inf
-    runner.end(3)
-    until(lambda: len(woken) == 2, what="the producer is woken")
-    runner.end(4)
-    until(lambda: len(woken) == 3, what="the producer is woken")
 
 
 # -- which jobs need a thread

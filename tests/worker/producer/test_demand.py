@@ -149,17 +149,6 @@ def test_async_jobs_soon_fill_all_slots_and_do_not_wait_for_threads(two: Two) ->
     assert two.wanted(SLOTS, 0) <= THREADS + BATCH  # only the threads have room
 
 
-def test_sync_jobs_are_claimed_as_without_async_slots_and_few_have_to_go_back(two: Two) -> None:
-    for _ in range(5):  # of a mix
-        two.claim("sa" * 2)
-        two.executor.sync = 0
-    assert two.wanted(10, 0) == 2 * THREADS
-    assert two.claim("ss") == ""
-    assert two.wanted(2, 0) == 2
-    two.executor.sync = 0
-    assert two.wanted(0, 0) == THREADS
-
-
 def test_jobs_without_room_go_back_and_those_behind_them_are_looked_for_now_and_then(two: Two) -> None:
     assert two.claim("s" * 10) == "s" * 6
     assert two.wanted(4, 0) == 0

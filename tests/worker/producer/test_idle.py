@@ -19,7 +19,6 @@ from django_pgqueue.worker import sessions
 from django_pgqueue.worker.producer import idle as idle_module, producer as producer_module
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import LOOKS, Idle
-from django_pgqueue.worker.producer.inbox import PROOF
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import sql
@@ -122,17 +121,6 @@ def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one
     assert pauses(idle, session, 2, hears=False, due=0.25)[-1] == pytest.approx(0.25)
 
 
-def test_a_call_ends_the_sleep(session: Session) -> None:
-    idle = connected()
-    pauses(idle, session, ANNOUNCED + 1, hears=False)
-    assert idle.seconds_left(10.0)
-    idle.look_now()
-    assert not idle.seconds_left(10.0)
-    assert idle.called
-    idle.nothing_found(session, 10.0, None)
-    assert not idle.called
-
-
 def test_the_lock_is_let_go_once_when_it_is_awake_and_a_new_session_has_none(session: Session) -> None:
     idle = connected(1.0, ("a", "b"))
     assert idle.release() is None
@@ -233,52 +221,6 @@ def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
         until(lambda: sleeps(worker.producer))
         done(enqueue(tasks.noop))
     assert caplog.text.count("the connection is lost: the session does not receive notifications") == 1
-
-
-@pytest.mark.usefixtures("rare_polls")
-def test_proofs_keep_a_session_that_hears_and_are_nobodys_call(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They need neither a separate statement nor a commit that waits for the disk."""
-    notifications, look_now, run = Session.notifications, Idle.look_now, Session.run
-    sent: list[tuple[list[bool], bool]] = []
-    proofs: list[tuple[Session, str]] = []
-    called: list[Idle] = []
-
-    def watched(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if any("pg_notify" in query for query, _ in statements):
-            sent.append((["INSERT INTO pgqueue_worker" in query for query, _ in statements], durable))
-        return run(self, *statements, durable=durable)
-
-    def hear(self: Session) -> Any:
-        found = notifications(self)
-        proofs.extend((self, each.payload) for each in found if each.payload.startswith(PROOF))
-        return found
-
-    def look(self: Idle) -> None:
-        called.append(self)
-        look_now(self)
-
-    monkeypatch.setattr(Session, "run", watched)
-    monkeypatch.setattr(Session, "notifications", hear)
-    monkeypatch.setattr(Idle, "look_now", look)
-
-    def heard(ear: Producer, mouth: Producer) -> int:
-        session = ear._connection.session
-        return len([1 for by, text in proofs if by is session and f" {mouth.worker} " in text])
-
-    with working() as one, working() as other:
-        both = one.producer, other.producer
-        until(lambda: all(map(sleeps, both)))
-        backends = [backend_of(each) for each in both]
-        proofs.clear()
-        until(lambda: min(heard(*both), heard(*reversed(both))) >= 5)
-        assert all(map(sleeps, both))
-        assert called == []
-        done(enqueue(tasks.noop))
-        assert [backend_of(each) for each in both] == backends
-    assert all(proof == ([True], False) for proof in sent)
-    assert "the connection is lost" not in caplog.text
 
 
 def test_behind_a_pooler_there_is_nothing_to_prove() -> None:

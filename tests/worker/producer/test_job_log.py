@@ -187,33 +187,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Printing:
     return handler
 
 
-class Denying(Exception):
-    """It denies that it is there."""
-
-    def __bool__(self) -> bool:
-        return False
-
-
-class Unprintable(Exception):
-    """It breaks every print of it, by what handlers let through."""
-
-    @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
-        raise SystemExit("no notes")
-
-
-@pytest.mark.parametrize(("error", "is_printed"), [(Denying("b"), True), (Unprintable("b"), False)])
-def test_an_exception_that_breaks_its_own_printing_has_a_line(
-    error: Exception, is_printed: bool, alone: Printing
-) -> None:
-    entry = error_entry(error, worker=1, attempt=1)
-    log_job(Result(claimed(), Outcome(1, 7, "failed", error=entry), error=error), 0.0)
-    (text,) = alone.texts
-    line, _, rest = text.partition("\n")
-    assert line.endswith(f"): {__name__}.{type(error).__name__}: b")
-    assert bool(rest) is is_printed
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("task", [tasks.fail_with_weight, tasks.afail_with_weight], ids=["sync", "async"])
 def test_the_frames_of_a_failed_task_are_let_go_at_once(task: Any, alone: Printing) -> None:

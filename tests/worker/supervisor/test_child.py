@@ -8,9 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -244,39 +242,6 @@ def test_one_that_was_done_and_does_not_end_is_killed(
     assert "it was done, but an exit handler or a thread kept it from ending within 30 s" in said
 
 
-# -- orphans, in a separate process, because it would also reap the processes of other tests
-
-PROGRAM = """
-import os, subprocess, sys
-from django_pgqueue.worker.supervisor.child import reap_orphans
-
-reap_orphans(set)  # there are no children
-ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (7, 8, 9)]
-own, *others = ended
-for process in ended:
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-reap_orphans(lambda: {own.pid})
-print(own.wait())
-reap_orphans(lambda: {own.pid})
-for process in others:
-    try:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        print("reaped")
-    process.returncode = 0
-running = subprocess.Popen(["sleep", "1000"])
-reap_orphans(set)  # no child has ended
-print(running.poll())
-running.kill()
-print(running.wait())
-"""
-
-
-def test_orphans_are_reaped_and_our_own_keep_their_exit_code() -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
-    assert ended.stdout.split() == ["7", "reaped", "reaped", "None", "-9"], ended.stderr
-
-
 # --- How the processes of a worker are divided among its shards, and when one moves
 
 
@@ -323,22 +288,6 @@ def test_the_shard_that_lacks_most_comes_first_and_an_idle_process_goes_first() 
 
 
 # -- the file
-
-
-def test_the_file_is_written_at_its_interval_and_removed(tmp_path: Path) -> None:
-    path = tmp_path / "alive"
-    file = Service(str(path))
-    file.sign(100.0, "1 of 1 process at work")
-    assert path.read_text() == "1 of 1 process at work\n"
-    assert file.next_sign == 100.0 + WRITE_EVERY
-    file.sign(101.0, "too early")
-    assert path.read_text() == "1 of 1 process at work\n"
-    file.sign(100.0 + WRITE_EVERY, "stopping")
-    assert path.read_text() == "stopping\n"
-    assert list(tmp_path.iterdir()) == [path]
-    file.remove()
-    file.remove()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["/nowhere/alive", "/"])
@@ -407,12 +356,6 @@ def test_a_watchdog_that_is_not_for_us(receiver: socket.socket, variables: dict[
     manager.sign(100.0, "")
     assert heard(receiver) == []
     assert manager.next_sign == float("inf")
-
-
-def test_processes_that_it_starts_do_not_speak_to_systemd() -> None:
-    variables = {"NOTIFY_SOCKET": "/a", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
-    Service(environment=variables)
-    assert variables == {}
 
 
 @pytest.mark.parametrize(
