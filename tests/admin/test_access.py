@@ -85,7 +85,8 @@ def rows() -> dict[str, Model]:
     failure(job_id=7)
     made: list[Any] = [
         JobFactory.create(failed=True, batch_id=batch.pk, **ARGUMENTS), batch,
-        QueueFactory.create(name="mail"), pause(queue="mail"), ScheduleFactory.create(name="nightly"),
+        QueueFactory.create(name="mail"), pause(queue="mail"),
+        ScheduleFactory.create(name="nightly", overridden=["args"], declared=ARGUMENTS, **ARGUMENTS),
         set_limit(name="acme", concurrency=1), WorkerFactory.create(), JobStatFactory.create(),
     ]  # fmt: skip
     return {str(row._meta.model_name): row for row in made}
