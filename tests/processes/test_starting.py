@@ -112,6 +112,18 @@ def test_processes_have_the_flags_of_the_interpreter() -> None:
     assert "-E" not in found
 
 
+def test_what_a_task_prints_into_a_pipe_comes_line_by_line(start: Start) -> None:
+    reading, writing = os.pipe()
+    try:
+        start(stdout=writing)
+        enqueue(tasks.say, "hello")
+        with open(reading, encoding="utf-8", closefd=False) as output:
+            assert "hello\n" in iter(output.readline, "")
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_closed_output(start: Start) -> None:
     job = enqueue(tasks.say, "nobody hears it")
     command = start("--burst", through=["sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh"])

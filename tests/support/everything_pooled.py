@@ -62,6 +62,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_sessions.py::test_a_worker_whose_last_session_ends_late",
         "tests/worker/test_sessions.py::test_the_last_session_of_a_worker_is_ended",
         "tests/worker/test_sessions.py::test_a_session_that_does_not_end",
+        "tests/worker/test_sessions.py::test_a_session_asks_once",
     ],
     "it is about a direct connection that is cut off": [
         "tests/races/test_recovery.py::test_a_claim_of_the_last_session"

@@ -227,6 +227,19 @@ def test_a_worker_whose_last_session_ends_late_gets_its_lock_and_gives_back_what
         worker.stop()
 
 
+@pytest.mark.usefixtures("old")
+def test_a_session_asks_once_that_the_one_before_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time, it would wait for that."""
+    asked: list[Session] = []
+    monkeypatch.setattr(Registration, "_end_last_session", lambda self, session: asked.append(session))
+    worker = registration()
+    for _ in range(2):
+        with closing(connect_worker("default")) as new:
+            worker.register(new)
+            worker.renew(new, 0.0, "SELECT 1", None)
+    assert len(asked) == len({id(session) for session in asked}) == 2
+
+
 def test_the_entry_names_the_queues_that_the_worker_leaves_out_and_its_memory(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,31 @@ def test_the_producer_is_woken_when_threads_may_run_out_of_work(
     until(lambda: woken, what="the producer is woken")  # once, if both results were there by then
 
 
+def test_results_wait_while_async_jobs_wait_and_the_last_one_that_starts_ends_this(
+    executor: Executor, runner: FakeRunner, woken: list[Any]
+) -> None:
+    runner.is_async = True
+    runner.hold(1, 2, 3, 4)
+    executor.submit(rows(1, 2, 3, 4), 1.0)
+    until(lambda: runner.ran == [1, 2])
+    assert executor.rebalance() < inf  # the producer looks again soon
+    runner.end(1)
+    until(lambda: runner.ran == [1, 2, 3])
+    assert finished(executor) == [1]
+    assert not executor.has_urgent_results()
+    assert woken == []
+    runner.end(2)
+    # The producer may be asleep since before this backlog began. So it is woken although no result is new.
+    until(lambda: runner.ran == [1, 2, 3, 4])
+    assert [done for done, _ in woken] == [[1, 2]]
+    assert executor.has_urgent_results()
+    assert executor.rebalance() == inf
+    runner.end(3)
+    until(lambda: len(woken) == 2, what="the producer is woken")
+    runner.end(4)
+    until(lambda: len(woken) == 3, what="the producer is woken")
+
+
 # -- which jobs need a thread
 
 

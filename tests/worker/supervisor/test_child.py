@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from time import monotonic
 from types import SimpleNamespace
@@ -240,6 +241,39 @@ def test_one_that_was_done_and_does_not_end_is_killed(
     assert place.end().farewell == farewell
     (said,) = caplog.messages
     assert "it was done, but an exit handler or a thread kept it from ending within 30 s" in said
+
+
+# -- orphans, in a separate process, because it would also reap the processes of other tests
+
+PROGRAM = """
+import os, subprocess, sys
+from django_pgqueue.worker.supervisor.child import reap_orphans
+
+reap_orphans(set)  # there are no children
+ended = [subprocess.Popen(["sh", "-c", f"exit {code}"]) for code in (7, 8, 9)]
+own, *others = ended
+for process in ended:
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+reap_orphans(lambda: {own.pid})
+print(own.wait())
+reap_orphans(lambda: {own.pid})
+for process in others:
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        print("reaped")
+    process.returncode = 0
+running = subprocess.Popen(["sleep", "1000"])
+reap_orphans(set)  # no child has ended
+print(running.poll())
+running.kill()
+print(running.wait())
+"""
+
+
+def test_orphans_are_reaped_and_our_own_keep_their_exit_code() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["7", "reaped", "reaped", "None", "-9"], ended.stderr
 
 
 # --- How the processes of a worker are divided among its shards, and when one moves
