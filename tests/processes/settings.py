@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from django_pgqueue.worker import spawn
 from tests.settings import *  # noqa: F403
 
 # Only what the tasks need: each process imports it.
@@ -27,6 +28,8 @@ if path := os.environ.get("TEST_RELATIVE_PATH"):  # relative to the working dire
     sys.path.append(path)
     INSTALLED_APPS = [*INSTALLED_APPS, "found_late"]
     PGQUEUE = {**PGQUEUE, "TASK_MODULES": [*TASK_MODULES, "late"]}  # noqa: F405
+if linger := os.environ.get("TEST_LINGER"):  # seconds
+    spawn.LINGER = float(linger)
 if "TEST_SLOW_FORK" in os.environ:  # makes races before the first line of a child more likely
     os.register_at_fork(after_in_child=lambda: time.sleep(0.2))
 

@@ -169,7 +169,7 @@ def test_neither_an_exit_with_0_nor_a_thread_that_never_ends_counts_as_work(star
     """Such a task has not finished the work of its process, and does not keep the process."""
     ends = enqueue(process_tasks.exit_once.using(priority=1), "x", 0)
     leaves, reads = enqueue(process_tasks.leave_thread), enqueue(process_tasks.read_input)
-    command = start("--burst", "--threads", "1")
+    command = start("--burst", "--threads", "1", env={"TEST_LINGER": "0.3"})
     assert command.wait() == 0, command.log
     assert {fresh(job).status for job in (ends, leaves, reads)} == {"done"}
     assert fresh(reads).result == ["", ""], "standard input is empty for tasks"

@@ -49,7 +49,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",
         "tests/worker/producer/test_exchange.py::test_the_type_of_an_answer_changes",
-        "tests/worker/producer/test_exchange.py::test_somebody_resets_the_session",
     ],
     "it is about claims that overlap with reports, which they do only on a direct connection": [
         "tests/worker/producer/test_exchange.py::test_a_drain_of_short_jobs_overlaps",

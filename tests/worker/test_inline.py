@@ -55,6 +55,7 @@ def test_a_job_runs_on_this_thread_and_connection(worker: InlineWorker) -> None:
     assert (job.status, job.worker, job.attempts) == ("done", worker.worker, 1)
 
 
+@pytest.mark.promise("priority", case="priority and time, across queues")
 @pytest.mark.parametrize(("calls", "order"), [
     (
         [

@@ -70,14 +70,6 @@ def test_many_jobs_each_run_once_and_are_counted() -> None:
     assert sum(stats["see"].wait_histogram) == sum(stats["see"].run_histogram) == 500
 
 
-@pytest.mark.promise("priority")
-def test_higher_priority_runs_first_then_the_older() -> None:
-    for priority, name in [(0, "c"), (5, "a"), (-5, "e"), (0, "d"), (5, "b")]:
-        enqueue(tasks.see.using(priority=priority), name)
-    run_due(threads=1)
-    assert tasks.SEEN == ["a", "b", "c", "d", "e"]
-
-
 def test_a_worker_keeps_to_its_queues() -> None:
     for name in "abcd":
         enqueue(tasks.see.using(queue_name=name), name)

@@ -237,32 +237,3 @@ def test_the_type_of_an_answer_changes_under_a_running_worker(
     assert any(message.startswith(LOST) for message in caplog.messages) is reconnects
     raised = {record.name for record in caplog.records if record.exc_info}
     assert raised == {"django_pgqueue.job"}, "fail_once"
-
-
-def test_somebody_resets_the_session(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """psycopg does not know that the statements are gone. Nor does a report look like a refused one."""
-    caplog.set_level(logging.INFO)
-    run = Session.run
-    resets: list[str] = []
-
-    def reset(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if resets == ["next"] and any("_pgqueue_finish" in text for text, _ in statements):
-            resets.append("done")
-            self.connection.pgconn.exec_(b"DEALLOCATE ALL")
-        return run(self, *statements, durable=durable)
-
-    monkeypatch.setattr(Session, "run", reset)
-    with working():
-        for _ in range(4):
-            over(enqueue(tasks.add, 1))
-        resets.append("next")
-        jobs = [enqueue(tasks.add, 1), enqueue(tasks.add, 2)]
-        over(*jobs)
-    assert resets == ["next", "done"]
-    assert [(fresh(job).status, fresh(job).attempts) for job in jobs] == [("done", 1)] * 2
-    ours = [record for record in caplog.records if record.name.startswith("django_pgqueue")]
-    (warning,) = [record.message for record in ours if record.levelno >= logging.WARNING]
-    assert warning.startswith(LOST)
-    assert "connected again" in caplog.messages
