@@ -112,7 +112,6 @@ def test_an_atomic_task_commits_or_rolls_back_with_its_report(worker: InlineWork
     assert tasks.SEEN == ["committed fine"]
 
 
-@both
 def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
     job = enqueue(tasks.see, "task")
     enqueue(tasks.see_too.using(queue_name="held"), "queue")
@@ -127,7 +126,6 @@ def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
     assert tasks.SEEN == ["task", "queue"]
 
 
-@both
 def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
     set_limit(queue="slow", concurrency=1)
     enqueue_many(tasks.one_at_a_time.bind(number) for number in range(3))
@@ -138,7 +136,6 @@ def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
     assert Job.objects.filter(status__in=["pending", "blocked"]).count() == 2
 
 
-@both
 def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     first = enqueue(tasks.see, "first")
     chosen = enqueue(tasks.see.using(priority=-5, group_key="x"), "chosen")
@@ -155,7 +152,6 @@ def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     assert fresh(first).status == "pending"
 
 
-@both
 def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_pgqueue.worker.executor.outcomes.encode_result", lambda *_: '"\\u0000"')
     job = enqueue(tasks.describe, 1)
@@ -187,7 +183,6 @@ def test_a_task_that_breaks_the_transaction_is_undone_alone(worker: InlineWorker
         assert list(Entry.objects.values_list("key", flat=True)) == ["the test's"]
 
 
-@both
 def test_the_caller_finds_its_statistics_and_log_lines(
     worker: InlineWorker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -115,13 +114,6 @@ def test_a_supervisor_waits_a_minute_for_a_server_that_starts_whatever_its_langu
             wait_for_primary("default", Outage(), sleep, lambda: False)
     assert (now >= 1000.0 + PATIENCE) == waits
     assert any(message.startswith("no connection yet") for message in caplog.messages) == waits
-
-
-def test_a_server_that_becomes_ready_after_it_has_refused_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = object()
-    answers = Mock(side_effect=[REFUSED, session])
-    monkeypatch.setattr(heartbeat_module, "connect", answers)
-    assert wait_for_primary("default", Outage(), lambda seconds: None, lambda: False) is session
 
 
 # -- the lock that shows that a worker is alive

@@ -137,15 +137,6 @@ def test_a_job_that_cancels_itself_or_deletes_its_own_row(caplog: pytest.LogCapt
     assert caplog.text.count("was refused") >= 4
 
 
-def test_an_async_job_that_asks_itself_to_stop_and_ends_at_once() -> None:
-    """The request may or may not reach the job before it ends. The job has finished in either case."""
-    returns, raises = among_others(
-        [hostile.acancel_itself.bind("return"), hostile.acancel_itself.bind("raise")]
-    )
-    assert (returns.status in ("done", "cancelled"), raises.status) == (True, "cancelled")
-    assert (returns.attempts, raises.attempts) == (1, 1)
-
-
 def test_jobs_that_enqueue_themselves_for_ever_starve_nobody() -> None:
     breeders: list[Any] = [hostile.breed, hostile.abreed, hostile.breed_two]
     for task in breeders:

@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
-from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import find_task
 from django_pgqueue.worker import isolation
 from django_pgqueue.worker.executor import runner as runner_module
@@ -30,7 +28,7 @@ from django_pgqueue.worker.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.app import worker_tasks as tasks
 from tests.support.factories import claimed
-from tests.support.workers import DEADLINE, until, working
+from tests.support.workers import DEADLINE, until
 
 ASYNC = "tests.app.worker_tasks.ameet"
 SYNC = "tests.app.worker_tasks.noop"
@@ -336,14 +334,3 @@ def test_a_slow_import_holds_up_neither_the_producer_nor_the_event_loop(
     tasks.gate("slow").set()
     imported.set()
     until(lambda: sorted(finished(executor)) == [1, 2, 3])
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_passes_a_whole_claim_to_the_event_loop() -> None:
-    with working(threads=10) as worker:
-        enqueue_many([tasks.ameet.bind("first", 1)])
-        until(lambda: Job.objects.filter(status="done").count() == 1)
-        threads = list(worker.producer._executor._threads)
-        enqueue_many(tasks.ameet.bind("ten", 10) for _ in range(10))
-        until(lambda: Job.objects.filter(status="done").count() == 11)
-        assert worker.producer._executor._threads == threads
