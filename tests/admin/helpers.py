@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from html import unescape
+from itertools import count
 from typing import Any
 
 from django.contrib import admin
@@ -28,6 +29,7 @@ from tests.support.figures import failure
 from tests.support.schedules import declare
 from tests.support.wording import shown
 
+_NUMBERS = count(1)  # of users
 LIST = "/admin/django_pgqueue/job/"
 #: The classes of the pages of the queue, by the names of their models.
 ADMINS: dict[str, Any] = {
@@ -50,10 +52,11 @@ STATES: dict[str, dict[str, Any]] = {
 
 def staff(*permissions: str) -> Client:
     """Return the client of a staff user who has exactly these permissions."""
-    user = User.objects.create_user(f"staff {User.objects.count()}", is_staff=True)
+    user = User.objects.create_user(f"staff {next(_NUMBERS)}", is_staff=True)
     found = Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=permissions)
-    user.user_permissions.add(*found)
-    assert len(found) == len(permissions)
+    held = User.user_permissions.through
+    made = held._default_manager.bulk_create(held(user=user, permission=each) for each in found)
+    assert len(made) == len(permissions)
     client = Client()
     client.force_login(user)
     return client
