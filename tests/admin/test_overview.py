@@ -242,6 +242,7 @@ def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> Non
     whole = body(root, OVERVIEW)
     assert len(re.findall(r'data-pgqueue-source="\?part=now" data-pgqueue-pause="5"', whole)) >= 4
     assert 'data-pgqueue-source="?part=charts&amp;span=1h" data-pgqueue-pause="30"' in whole
+    assert "pgqueue-shards" not in whole, "it has none to choose from"
     assert staff().get(OVERVIEW, {"part": "now"}).status_code == 403
 
 

@@ -430,11 +430,6 @@ def test_no_page_of_all_shards_waits_for_one_that_is_silent(admin_client: Client
             assert monotonic() - began < 4, address
 
 
-def test_without_shards_the_address_names_none(admin_client: Client) -> None:
-    fill()
-    assert "pgqueue-shards" not in body(admin_client, url("overview"))
-
-
 def test_a_hand_over_leads_to_its_job_on_the_other_shard(shards: None, admin_client: Client) -> None:
     job = enqueue(noop.using(relay="other"))
     run_jobs()

@@ -54,15 +54,18 @@ def test_each_form_has_the_exact_instant_as_its_title(element: Any, text: str) -
     assert element().endswith(f">{text}</time>")
 
 
-def test_a_later_time_has_its_date_if_it_is_another_one_in_the_current_time_zone() -> None:
+def test_zones_of_times() -> None:
+    """A later time has its date if it is another one in the current zone. Without a zone it has no offset, so
+    the script leaves it alone. The zone of the settings is no activated one.
+    """
     assert ">2026-07-02 00:00:00<" in display.later_time(NOON + timedelta(hours=12), NOON)
     with timezone.override("Asia/Tokyo"):
         assert ">2026-07-02 00:00:00<" in display.later_time(NOON + timedelta(hours=3), NOON)
-
-
-def test_a_time_without_a_zone_has_no_offset_so_the_script_leaves_it_alone() -> None:
     shown = display.time(NOON.replace(tzinfo=None))
     assert 'datetime="2026-07-01T12:00:00.250999" title="2026-07-01T12:00:00.250"' in shown
+    with override_settings(TIME_ZONE="Asia/Tokyo"):
+        zone = display.page_zone()
+        assert (zone["name"], zone["is_kept"]) == ("Asia/Tokyo", False)
 
 
 def test_a_page_names_its_zone_and_keeps_an_activated_one(root: Client) -> None:
@@ -75,12 +78,6 @@ def test_a_page_names_its_zone_and_keeps_an_activated_one(root: Client) -> None:
         assert ("data-pgqueue-kept" in page) is is_kept
         assert f"In the time zone {active}. Empty: until a user resumes it." in form
     assert f'title="{TOKYO}">2026-07-01 21:00:00</time>' in page, "until the script runs"
-
-
-def test_the_zone_of_the_settings_is_no_activated_one() -> None:
-    with override_settings(TIME_ZONE="Asia/Tokyo"):
-        zone = display.page_zone()
-        assert (zone["name"], zone["is_kept"]) == ("Asia/Tokyo", False)
 
 
 def test_a_sentence_with_a_time_is_escaped() -> None:

@@ -56,11 +56,18 @@ def kinds(workflow: Workflow) -> dict[Any, str]:
     return {key: node.kind for key, node in workflow.nodes.items()}
 
 
-def test_a_job_of_its_own_is_alone() -> None:
-    here, _other = job(), job()
+def test_a_job_with_few_others() -> None:
+    """Alone; after one that is no longer kept; and before one that is found without a mark."""
+    here, gone, over = job(), job(), job(done=True, marks=0)
     workflow = around(here)
     assert kinds(workflow) == {here: "job"}
     assert (workflow.arrows, workflow.problem, workflow.is_finished) == ({}, "", False)
+    Job.objects.filter(pk=gone)._raw_delete("default")
+    workflow = around(child := job(gone))
+    assert kinds(workflow) == {child: "job", gone: "gone"}
+    assert workflow.arrows == {(gone, child): "after"}
+    child = job(over)
+    assert set(around(over).nodes) == {over, child}
 
 
 @pytest.mark.promise("graph-complete")
@@ -105,21 +112,6 @@ def test_the_numbers_of_a_batch_are_those_of_its_tally_and_of_its_live_members()
     for values in ({"done": True}, {"failed": True}, {"running": True}, {}, {}):
         job(batch_id=group, **values)
     assert around(group).nodes[group].counts == {"done": 900, "failed": 12, "running": 1, "pending": 2}
-
-
-def test_a_parent_that_is_no_longer_kept_is_shown_as_such() -> None:
-    gone = job()
-    Job.objects.filter(pk=gone)._raw_delete("default")
-    here = job(gone)
-    workflow = around(here)
-    assert kinds(workflow) == {here: "job", gone: "gone"}
-    assert workflow.arrows == {(gone, here): "after"}
-
-
-def test_a_child_of_a_job_that_was_over_before_is_found_without_a_mark() -> None:
-    over = job(done=True, marks=0)
-    child = job(over)
-    assert set(around(over).nodes) == {over, child}
 
 
 def test_a_circle_ends() -> None:
@@ -176,6 +168,7 @@ def test_there_is_one_statement_for_each_step() -> None:
     read_jobs = [each["sql"] for each in queries if "task_path" in each["sql"]]
     assert len(read_jobs) == 4  # the job, its children, theirs, and those of nobody
     assert len(queries) == len(read_jobs) + 5  # a savepoint and its rollback, and the settings
+    assert (sql("SHOW enable_seqscan"), sql("SHOW statement_timeout")) == ("on", "0"), "they end with it"
 
 
 @pytest.mark.parametrize("slow", ["_STEPS", "_BATCHES"])
@@ -192,11 +185,6 @@ def test_what_was_read_until_the_time_was_up_is_shown(slow: str, monkeypatch: py
     assert (here in workflow.nodes) == (slow == "_BATCHES")
     assert "too long" in workflow.problem
     assert Job.objects.count() == 1  # the connection is usable
-
-
-def test_the_settings_of_the_reading_end_with_it() -> None:
-    around(job())
-    assert (sql("SHOW enable_seqscan"), sql("SHOW statement_timeout")) == ("on", "0")
 
 
 OVER = {"done", "failed", "cancelled"}
