@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from threading import Event, Lock
+from threading import Event, Lock, RLock
 from time import monotonic
 from typing import Any
 from weakref import ReferenceType
@@ -96,12 +96,12 @@ class RunningJob:
     @property
     def cancel_event(self) -> Event:
         """Set when the job is asked to stop. Created on demand, because most jobs never use it."""
-        with _LOCK:
-            if self._event is None:
-                self._event = Event()
-                if self.asked_to_stop:
-                    self._event.set()
-            return self._event
+        # Race: the job is asked to stop at this moment. Both sides write, and then look at what the other has
+        # written. The task acquires no lock: see `timeouts`.
+        event = self._event or self.__dict__.setdefault("_event", Event())
+        if self.asked_to_stop:
+            event.set()
+        return event
 
     @property
     def needs_lease(self) -> bool:
@@ -119,8 +119,8 @@ class RunningJob:
             if self.asked_to_stop:
                 return False
             self.asked_to_stop = True
-            if self._event is not None:
-                self._event.set()
+        if self._event is not None:
+            self._event.set()
         if self.coroutine is not None:
             self.coroutine.get_loop().call_soon_threadsafe(self.coroutine.cancel)
         if self.send is not None:
@@ -227,8 +227,9 @@ class LogCapture:
         self._last: deque[tuple[int, dict[str, str]]] = deque()
         self._last_size = 0
         self._left_out = 0
-        # Race: a thread of the task logs while the lines are reported, or while another thread logs.
-        self._lock = Lock()
+        # Race: a thread of the task logs while the lines are reported, or while another thread logs. A thread
+        # whose timeout comes as it acquires the lock keeps it (see `timeouts`), and acquires it again.
+        self._lock = RLock()
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record. If there is no room, the oldest of the last lines is left out."""

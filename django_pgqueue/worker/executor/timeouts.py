@@ -8,8 +8,9 @@ Before each step the row's deadline is read again: the job itself or an operator
 
 A sync task gets the exception between two instructions of its thread (``PyThreadState_SetAsyncExc``). A
 blocking call into C is not interrupted. Race: the task may end after the exception was sent and before it
-arrives, and would then be raised in the worker's own code. A lock ensures that the exception is not sent
-while the thread leaves the body, and a thread that leaves takes back an exception that has not arrived.
+arrives, and would then be raised in the worker's own code. So a thread that leaves the body waits while the
+exception is sent, and takes it back if it has not arrived. The thread acquires no lock: since Python 3.14,
+an exception can arrive after ``with`` has acquired it and before the block that releases it.
 
 An async task is cancelled on its loop's thread, where nothing else happens at the same time.
 """
@@ -21,7 +22,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import closing
 from threading import Condition, Lock, Thread, get_ident
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import psycopg
@@ -69,10 +70,9 @@ class Timeout:
     def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call the body of a sync task. ``TaskTimeout`` may be raised only inside it."""
         try:
-            with self._lock:
-                self._thread = get_ident()
-                if self.timed_out:  # before the body: its payload, or a hook, has taken all the time
-                    raise TaskTimeout
+            self._thread = get_ident()
+            if self.timed_out:  # before the body: its payload, or a hook, has taken all the time
+                raise TaskTimeout
             value = function(*args, **kwargs)
         except BaseException:
             self._leave()
@@ -82,9 +82,9 @@ class Timeout:
 
     def put_off(self, seconds: float) -> None:
         """Postpone the timeout so that it does not come within the next ``seconds``."""
-        with self._lock:
-            self.until = max(self.until, monotonic() + seconds)
-            self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
+        self.until = max(self.until, monotonic() + seconds)
+        self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
+        self._wait_while_it_is_sent()
 
     def raise_in_task(self) -> None:
         """Send ``TaskTimeout``, unless the task has ended."""
@@ -95,27 +95,31 @@ class Timeout:
 
     def _send(self) -> None:
         # Race: the task may postpone its timeout at this moment. It either does so in time and gets no
-        # exception, or is too late and gets one.
-        with self._lock:
+        # exception, or is too late and gets one before it goes on.
+        with self._lock:  # held only here
             if self.ended or self.until > monotonic():
                 return
             self.timed_out = True
             logger.warning("job %s has run longer than its timeout", self.row.id)
             if self._coroutine is not None:
                 self._coroutine.cancel()
-            elif self._thread is not None:
-                _raise_in_thread(self._thread, ctypes.py_object(TaskTimeout))
+            elif (thread := self._thread) is not None:
+                _raise_in_thread(thread, ctypes.py_object(TaskTimeout))
 
     def _leave(self) -> None:
         while True:
             try:
-                with self._lock:
-                    thread, self._thread = self._thread, None
-                    if thread is not None:  # an empty py_object takes back an exception that has not arrived
-                        _raise_in_thread(thread, ctypes.py_object())
+                self._thread = None
+                self._wait_while_it_is_sent()
+                # An empty py_object takes back an exception that has not arrived.
+                _raise_in_thread(get_ident(), ctypes.py_object())
             except TaskTimeout:
                 continue  # it arrived here: the body had ended already, so the task was in time
             return
+
+    def _wait_while_it_is_sent(self) -> None:
+        while self._lock.locked():
+            sleep(0.001)
 
 
 class Timeouts:

@@ -155,9 +155,10 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
         timeout = timeout_of(job)
         tasks.runs("a")
         thread: Any = timeout._thread
+        waits = Timeout._wait_while_it_is_sent.__code__
         with timeout._lock:  # like the thread that sends the exception
             tasks.gate("a").set()
-            until(lambda: sys._current_frames()[thread].f_code is Timeout._leave.__code__)
+            until(lambda: sys._current_frames()[thread].f_code is waits)
             timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
         done(job, *rest)
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
