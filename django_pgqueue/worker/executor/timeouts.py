@@ -8,9 +8,9 @@ Before each step the row's deadline is read again: the job itself or an operator
 
 A sync task gets the exception between two instructions of its thread (``PyThreadState_SetAsyncExc``). A
 blocking call into C is not interrupted. Race: the task may end after the exception was sent and before it
-arrives, and would then be raised in the worker's own code. So a thread that leaves the body waits while the
-exception is sent, and takes it back if it has not arrived. The thread acquires no lock: since Python 3.14,
-an exception can arrive after ``with`` has acquired it and before the block that releases it.
+arrives, and would then be raised in the worker's own code. Therefore, a thread that leaves the body waits
+while the exception is sent, and takes it back if it has not arrived. The thread acquires no lock: since
+Python 3.14, an exception can arrive after ``with`` has acquired it and before the block that releases it.
 
 An async task is cancelled on its loop's thread, where nothing else happens at the same time.
 """
