@@ -282,20 +282,26 @@ def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
 
 
 @pytest.mark.promise("limit-cancel-old")
-def test_a_job_that_another_one_replaces_is_asked_to_stop_and_one_that_finds_no_room_is_skipped(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level("INFO", "django_pgqueue"), working(threads=4):
-        old, kept = enqueue(limited.build, "a", "hold old"), enqueue(limited.refresh, "a", "hold it")
-        tasks.runs("hold old", "hold it")
-        new, skipped = enqueue(limited.build, "a", "new"), enqueue(limited.refresh, "a", "new")
+def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
+    with working(threads=2):
+        old = enqueue(limited.build, "a", "hold old")
+        tasks.runs("hold old")
+        new = enqueue(limited.build, "a", "new")
         until(lambda: fresh(old).cancel_requested)
-        over(skipped)
-        assert fresh(skipped).status == "cancelled"
-        until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
-        tasks.release("hold old", "hold it")
+        tasks.release("hold old")
         done(new)
-        over(kept)
+
+
+def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "django_pgqueue"), working(threads=2):
+        old = enqueue(limited.refresh, "a", "hold it")
+        tasks.runs("hold it")
+        new = enqueue(limited.refresh, "a", "new")
+        over(new)
+        assert fresh(new).status == "cancelled"
+        until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
+        tasks.release("hold it")
+        over(old)
 
 
 @pytest.mark.promise("rate-change")
