@@ -100,6 +100,8 @@ def test_no_page_shows_anything_of_a_hidden_job_and_no_button_changes_it(
     }  # fmt: skip
     for kind, named in pages.items():
         for address, name in named.items():
+            if name.endswith("_history"):
+                continue  # Django's own page, which only reads
             for action in (admin_of(kind).actions or ()) if name.endswith("changelist") else ("",):
                 restricted.post(address, {**data, "action": action})
     assert list(others.values()) == before

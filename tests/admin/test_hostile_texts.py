@@ -211,11 +211,14 @@ def read(client: Client, address: str, **query: Any) -> str:
 
 
 def test_no_text_is_markup_nor_breaks_a_page(root: Client) -> None:
-    """Whatever the query of the address says, which Django's own pages do not read."""
+    """Whatever the query of the address says, which Django's own pages do not read. Numbers are read by
+    lists, and for the log of a job (`test_job_page`).
+    """
     for kind, rows in make_rows().items():
         pages = {name: (read(root, each), each) for name, each in addresses(kind, rows).items()}
         assert sum("&lt;script&gt;pwned" in page for page, _address in pages.values()) > 1
         for name, (page, address) in pages.items():
             if page and not name.endswith(("_history", "_delete")) and not name.startswith("other "):
-                for text in (HOSTILE, "9" * 40):
+                is_list = not name.endswith(("_change", "_workflow", "_clone", "_task", "_failure"))
+                for text in (HOSTILE, "9" * 40)[: 1 + is_list]:
                     read(root, address, **dict.fromkeys(NAMES, text))
