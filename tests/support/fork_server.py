@@ -113,6 +113,7 @@ def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
     os.environ.update(environment)
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = dict.fromkeys([*filter(None, path), *sys.path])
+    sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has closed it
     sys.orig_argv[:] = command
     sys.argv = command[command.index("-m") + 1 :]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
