@@ -126,7 +126,8 @@ class WorkerFleet:
         """After ``run``, in a process that continues: restore the signal handlers and close the files."""
         self.signals.release()
         _close(self.shards)
-        self._waker.close()
+        if not any(shard.thread.is_alive() for shard in self.shards):  # otherwise they may yet write into it
+            self._waker.close()
 
     def wake(self) -> None:
         """Have all threads look at what has changed. Safe in a signal handler."""
@@ -186,9 +187,7 @@ class WorkerFleet:
 
     def _still_runs(self) -> bool:
         # A shard never served has no processes, and its thread, which may try to connect, is not waited for.
-        return any(
-            shard.thread.is_alive() and (shard.is_served or not self.signals.count) for shard in self.shards
-        )
+        return any(not shard.ended and (shard.is_served or not self.signals.count) for shard in self.shards)
 
     def _give_up(self) -> None:
         """End if each shard was refused when the worker started."""
@@ -242,6 +241,7 @@ class FleetMember(Supervisor):
         self.refusal: Exception | None = None  # why it cannot be served
         self.error: BaseException | None = None  # that has ended its thread
         self.is_served = False
+        self.ended = False
         self.thread = Thread()
         self._fleet = fleet
         self._looks_waited = 0
@@ -277,6 +277,7 @@ class FleetMember(Supervisor):
             self.error = error
             self.signals.ask()
         finally:
+            self.ended = True  # first: the main thread looks while this one is still alive
             self._fleet.look()
 
     def _begin(self, check: Callable[[], None]) -> bool:
@@ -355,5 +356,7 @@ def _jobs(child: Child) -> float:
 
 def _close(shards: Iterable[FleetMember]) -> None:
     for shard in shards:
+        if shard.ended:
+            shard.thread.join()
         if not shard.thread.is_alive():  # otherwise it hangs, and this process is about to end
             shard.close()
