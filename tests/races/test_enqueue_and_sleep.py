@@ -12,11 +12,16 @@ from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import Idle
-from tests.support.jobs import add, after, claim, finish, over, retry, value
+from tests.support.jobs import add, after, claim, finish, over, retry, sql, value
 from tests.support.sessions import Connect, Connection
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+LOCKS = """
+    SELECT count(*) FROM pg_locks JOIN pg_database AS place ON place.oid = database
+    WHERE locktype = 'advisory' AND datname = current_database()
+"""
 POLL = 30.0  # seconds: no job of these tests may have to wait for it
 
 
@@ -70,6 +75,8 @@ class Sleeper:
 
 @pytest.fixture
 def sleeper(transactional_db: None) -> Iterator[Sleeper]:
+    # Race: the server may still be about to end a session that slept in the test before.
+    until(lambda: not sql(LOCKS), what="no other sleeper")
     one = Sleeper()
     yield one
     one.session.close()
