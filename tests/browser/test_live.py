@@ -152,7 +152,7 @@ def test_it_says_so_when_the_session_has_ended(window: Open) -> None:
     note.wait_for()
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_charts_are_drawn_and_fit(look: str, window: Open) -> None:
     page = window(look)
     page.goto(address("job_overview"), wait_until="networkidle")

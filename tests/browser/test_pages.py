@@ -180,7 +180,7 @@ FILTERS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
+@pytest.mark.parametrize("look", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_the_chosen_filter_stands_out(look: str, window: Open) -> None:
     page = window(look)
     for name in ("job_changelist", "jobstat_changelist"):
@@ -198,7 +198,7 @@ LEGENDS = """() => [...document.querySelectorAll(".u-legend")].map(legend => {
 })"""
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_all_legends_have_one_form(look: str, window: Open) -> None:
     page, forms = window(look), set[tuple[Any, ...]]()
     for name in ("job_overview", "queue_change", "jobstat_task", "job_failure"):
@@ -215,7 +215,7 @@ PAUSES = """() => [...document.querySelectorAll("#content :is(a, button, summary
         style.borderRadius, style.fontSize, style.textTransform, style.textDecorationLine].join("; "))"""
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_what_pauses_looks_the_same_on_each_page(look: str, window: Open) -> None:
     page, looks = window(look), set[str]()
     names = "job_overview queue_changelist queue_change jobstat_task job_failure schedule_change"
@@ -231,7 +231,7 @@ def content(page: Any) -> str:
     return str(page.locator("#content").inner_text())
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "MOST_COUNTED", 100)
     monkeypatch.setattr(actions, "FIRST_COUNTED", (100,))
@@ -245,7 +245,7 @@ def test_more_jobs_than_are_counted(look: str, window: Open, monkeypatch: pytest
     assert overflow(page) == axe(page, SEEN) == []
 
 
-@pytest.mark.parametrize("look", ["light", "plain"])
+@pytest.mark.parametrize("look", ["light", pytest.param("plain", marks=pytest.mark.long)])
 def test_jobs_are_counted_after_the_page_has_come(
     look: str, window: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +293,7 @@ def test_what_is_filled_in_stays_when_all_jobs_are_counted(
     assert page.locator("input[name=confirmed]").input_value() != before, "the number is that of the order"
 
 
-@pytest.mark.parametrize("look", ["light", "phone"])
+@pytest.mark.parametrize("look", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_a_page_that_takes_too_long_says_why(
     look: str, window: Open, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,7 @@ def test_the_zone_that_a_project_activates_is_kept(window: Open) -> None:
 
 
 @pytest.mark.parametrize("name", ["job_overview", "queue_change", "jobstat_task"])
-@pytest.mark.parametrize("look", ["light", "plain"])
+@pytest.mark.parametrize("look", ["light", pytest.param("plain", marks=pytest.mark.long)])
 def test_charts_from_one_time_to_another(window: Open, name: str, look: str) -> None:
     """The form is sent also from within the form of the settings of a queue, and without a script."""
     page = window(look)
