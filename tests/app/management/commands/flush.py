@@ -58,7 +58,8 @@ def _empty(connection: BaseDatabaseWrapper, names: list[str]) -> None:
         small = [name for name, size in found if size <= SMALL and is_superuser]
         if tables := ", ".join(name for name, _ in found if name not in small):
             cursor.execute(f"TRUNCATE {tables} CASCADE")
-        if deletions := "; ".join(f"DELETE FROM {name}" for name in small):
-            cursor.execute(f"SET session_replication_role = replica; {deletions}")
-        cursor.execute("RESET ALL")  # what the test has set: its session is kept
+        steps = ["SET session_replication_role = replica"] if small else []
+        steps += [f"DELETE FROM {name}" for name in small]
+        # At once: behind a pooler, each may have another session. The last resets what the test has set.
+        cursor.execute("; ".join([*steps, "RESET ALL"]))
     connection.ensure_timezone()  # which the settings may set, too
