@@ -209,11 +209,12 @@ def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> N
         owner.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{role}"')
         with alias("weak", OPTIONS={"assume_role": role}) as weak:
             found = {each.code: each for each in database(weak, statements=True)}
-    # Another process of the tests may have a replication slot for a moment.
+    # Another process of the tests may have a replication slot for a moment, and another test left dead rows.
     assert found["snapshots"].state in {PartState.HIDDEN, PartState.ACT}
+    assert found["tables"].state in {PartState.FINE, PartState.ACT}
     assert "Grant pg_read_all_stats to see them." in found["snapshots"].finding
     [row] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
     assert (row.seconds, row.is_visible) == (None, False)
     assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
-    others = [found[code] for code in ("locks", "tables", "sessions", "wakeups", "ring")]
+    others = [found[code] for code in ("locks", "sessions", "wakeups", "ring")]
     assert [each.finding for each in others if each.state != PartState.FINE] == []
