@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from threading import Event, Lock, RLock
+from threading import Event, RLock
 from time import monotonic
 from typing import Any
 from weakref import ReferenceType
@@ -38,9 +38,6 @@ from ...tasks.task import Task
 from .progress import ProgressWriter, ReportedProgress
 from .steps import JobSteps
 from .timeouts import Timeout
-
-# Race: the task may read its event at the same time as the worker asks it to stop.
-_LOCK = Lock()
 
 _EXTEND_SQL = "SELECT pgqueue_extend(ARRAY[%s::bigint], %s * interval '1 second', %s)"
 
@@ -114,11 +111,12 @@ class RunningJob:
         return self.steps.forgiven_attempts if self.has_steps else self.row.forgiven_attempts
 
     def ask_to_stop(self) -> bool:
-        """Ask the job to stop because it was cancelled. Return False if it was asked before."""
-        with _LOCK:
-            if self.asked_to_stop:
-                return False
-            self.asked_to_stop = True
+        """Ask the job to stop because it was cancelled. Return False if it was asked before. Only one thread
+        of a process asks.
+        """
+        if self.asked_to_stop:
+            return False
+        self.asked_to_stop = True
         if self._event is not None:
             self._event.set()
         if self.coroutine is not None:

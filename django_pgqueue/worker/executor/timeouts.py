@@ -82,6 +82,7 @@ class Timeout:
 
     def put_off(self, seconds: float) -> None:
         """Postpone the timeout so that it does not come within the next ``seconds``."""
+        # Race: the watching thread may do so, too. What is lost here is in the row, which it reads again.
         self.until = max(self.until, monotonic() + seconds)
         self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
         self._wait_while_it_is_sent()

@@ -241,7 +241,7 @@ class FleetMember(Supervisor):
         self.refusal: Exception | None = None  # why it cannot be served
         self.error: BaseException | None = None  # that has ended its thread
         self.is_served = False
-        self.ended = False
+        self.ended = False  # whether its thread has nothing more to do
         self.thread = Thread()
         self._fleet = fleet
         self._looks_waited = 0
