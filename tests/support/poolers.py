@@ -14,7 +14,6 @@ import os
 import pwd
 import random
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -87,7 +86,7 @@ class Pooler:
     def stop(self) -> None:
         """Stop the pooler at once, which closes all connections through it."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)  # with SIGTERM, newer versions wait for the clients
+            self._process.kill()  # after SIGTERM, newer versions wait for the clients
             self._process.wait()
             self._process = None
 
