@@ -150,6 +150,7 @@ def roles_that_lack(right: str) -> Iterator[str]:
     """Roles of an earlier release, or after a REVOKE."""
     with roles("enqueuer", "worker") as [enqueuer, worker], open_raw() as owner:
         arguments = ["--enqueuer", enqueuer, "--worker", worker]
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # the default from PostgreSQL 15 on
         call_command("pgqueue", "roles", "--apply", *arguments, stdout=StringIO())
         try:
             owner.execute(f'REVOKE {right} FROM "{worker}"')
