@@ -72,20 +72,6 @@ def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
     assert SEEN[-1] == [(int(two.id), "done"), (one.pk, "done")]
 
 
-def test_parents_that_are_over() -> None:
-    one = enqueue(add, 1, 1)
-    run()
-    assert enqueue(collect.using(after=one)).status == "pending"
-    failed = enqueue(broken)
-    run()
-    assert enqueue(collect.using(after=failed)).status == "blocked"
-    assert enqueue(collect.using(after=failed, if_failed="run")).status == "pending"
-    dropped = enqueue(collect.using(after=failed, if_failed="cancel"))
-    assert (dropped.status, dropped.enqueue_outcome) == ("blocked", "created"), "the commit cancels it"
-    run()
-    assert fresh(dropped).status == "cancelled"
-
-
 def test_a_parent_that_is_gone_is_named() -> None:
     one, two = enqueue(add, 1, 1), enqueue(add, 2, 2)
     last = enqueue(collect.using(after=[one, two]))
@@ -221,12 +207,11 @@ def test_calls_of_several_batches_in_one_statement() -> None:
     ).ids
     assert [fresh(job).batch_id for job in ids] == [one.id, one.id, two.id, None]
     assert (one.counts().added, two.counts().added) == (2, 1)
-    (again, last) = one.add(
-        [add.using(unique_key="u", unique=Unique()).bind(1, 1), add.using(after=first).bind(1, 1)]
-    ).ids
-    assert again == ids[0]
+    known, new = (add.using(unique_key=key, unique=Unique()).bind(1, 1) for key in ("u", "v"))
+    again, twin, same, last = one.add([known, new, new, add.using(after=first).bind(1, 1)]).ids
+    assert (again, twin) == (ids[0], same)
     assert (fresh(last).batch_id, fresh(last).parent_ids) == (one.id, [first.pk])
-    assert one.counts().added == 3
+    assert one.counts().added == 4
 
 
 @pytest.mark.promise("flow-all-or-none")

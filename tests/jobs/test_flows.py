@@ -129,18 +129,6 @@ def test_a_failed_parent_that_is_not_kept_cannot_be_retried(one: Connection, kep
     assert maintenance(one) == (0, 0)
 
 
-def test_a_job_whose_history_is_off_ends_while_something_is_enqueued_after_it(
-    one: Connection, connect: Connect
-) -> None:
-    Queue.objects.create(name="short", retention=timedelta(0))
-    (job,) = add(one, queue_name="short")
-    child = after(one, [job])
-    end(one, job)
-    assert status(one, job, child) == "gone pending"
-    with pytest.raises(psycopg.IntegrityError, match=f"there is no job or batch {job}"):
-        after(one, [job])
-
-
 def test_what_holds_is_cancelled_when_retention_deletes_the_failed_parent(one: Connection) -> None:
     job, other = add(one, 2)
     child = after(one, [job, other])
@@ -224,20 +212,6 @@ def test_a_chain_in_one_statement(one: Connection) -> None:
                       (chain[1], "done done pending")]:  # fmt: skip
         end(one, job)
         assert status(one, *chain[:3]) == then
-
-
-def test_members_in_one_statement(one: Connection) -> None:
-    batch, _ = open_batch(one, is_open=True)
-    other, _ = open_batch(one, is_open=True)
-    plain = add_in_one(one, [{}] * 3, batch)
-    mixed = add_in_one(one, [{}, {"batch": other}, {"unique_key": "k"}, {"unique_key": "k"}], batch)
-    assert (counts(one, batch)[0], counts(one, other)[0]) == (5, 1)
-    assert set(Job.objects.filter(batch_id=batch).values_list("pk", flat=True)) == {
-        *plain,
-        mixed[0],
-        mixed[2],
-    }
-    assert mixed[2] == mixed[3]
 
 
 def test_a_batch(one: Connection) -> None:
