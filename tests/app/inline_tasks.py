@@ -151,12 +151,6 @@ def see_and_enqueue(number: int) -> int:
     return number
 
 
-@task(expires_after=timedelta(hours=1))
-def expiring() -> None:
-    """Must not run."""
-    raise AssertionError
-
-
 @task(max_attempts=4)
 def tell_about_job(name: str, limit: int | None = 0) -> dict[str, Any]:
     job = current_job()

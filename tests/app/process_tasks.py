@@ -158,8 +158,3 @@ def crashes() -> None:
 
 def deeper() -> None:
     ctypes.string_at(0)
-
-
-@task(timeout=1)
-def keeps_lock() -> None:
-    gil.hold_for_ever()

@@ -70,10 +70,6 @@ def test_other_fields_of_the_job_can_be_set() -> None:
         pass
 
 
-def test_async_tasks_run_to_their_end() -> None:
-    assert call_task(tasks.atell_about_job) == {"attempt": 1, "thread": 1}
-
-
 @pytest.mark.parametrize("contextual", [tasks.contextual, tasks.acontextual])
 def test_a_context_is_passed(contextual: Any) -> None:
     with fake_job(attempts=2, id=77):
@@ -96,6 +92,8 @@ def test_arguments_are_those_that_a_job_would_have() -> None:
         call_task(tasks.name_types, timedelta(1))
     with pytest.raises(TypeError, match="missing"):
         call_task(tasks.name_types)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes a task"):
+        call_task(len, [])  # type: ignore[arg-type]
 
 
 def test_a_result_that_no_job_can_have_is_refused() -> None:
@@ -105,11 +103,6 @@ def test_a_result_that_no_job_can_have_is_refused() -> None:
 
 def test_a_task_that_calls_another_one_keeps_its_job() -> None:
     assert call_task(tasks.call_other) == [1, 1]
-
-
-def test_what_is_no_task_is_refused() -> None:
-    with pytest.raises(TypeError, match="takes a task"):
-        call_task(len, [])  # type: ignore[arg-type]
 
 
 class StepsWithoutDatabase(SimpleTestCase):
