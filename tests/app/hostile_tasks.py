@@ -155,10 +155,10 @@ def give_back_with_state(kind: str) -> int:
 
 
 @task(max_attempts=1)
-def work_durably() -> None:
+def work_durably(key: str) -> None:
     """Open the outermost transaction, or raise an error."""
     with transaction.atomic(durable=True):
-        Entry.objects.create(key="durable")
+        Entry.objects.create(key=key)
 
 
 class Base(BaseException):

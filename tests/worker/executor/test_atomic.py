@@ -19,7 +19,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InternalError, OperationalError, connection, transaction
 from django.db.transaction import TransactionManagementError
 
-from django_pgqueue import BoundTask, cancel, current_job, enqueue, task
+from django_pgqueue import BoundTask, current_job, enqueue, task
 from django_pgqueue.compat import InvalidTask, task_started
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
@@ -112,12 +112,6 @@ def test_a_lost_lease_that_is_claimed_again_costs_no_attempt() -> None:
     assert (found.status, found.attempts, found.errors) == ("pending", 0, [])
     assert found.waiting_reason == "The lease of the job was lost, so its transaction was rolled back."
     assert not Entry.objects.exists()
-
-
-def test_a_cancel_that_comes_late_does_not_undo_the_work() -> None:
-    with held(EFFECT) as job:
-        assert cancel(job) == 1
-    assert (fresh(job).status, Entry.objects.count()) == ("done", 1)
 
 
 @pytest.mark.promise("atomic-serialization")

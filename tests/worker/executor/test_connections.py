@@ -29,7 +29,6 @@ from tests.app import async_tasks, hostile_tasks as hostile, worker_tasks as tas
 from tests.app.models import Entry
 from tests.support.databases import alias, database_settings
 from tests.support.jobs import fetch, sql
-from tests.support.sessions import open_raw
 from tests.support.workers import DEADLINE, fresh, over, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -95,7 +94,7 @@ LEFT = ["transaction", "empty transaction", "closed in a transaction", "autocomm
 
 @pytest.mark.parametrize(
     ("leave", "note", "backend"),
-    [(tasks.leave, tasks.note, tasks.backend), (tasks.aleave, tasks.anote, tasks.abackend)],
+    [(tasks.leave, hostile.work_durably, tasks.backend), (tasks.aleave, tasks.anote, tasks.abackend)],
     ids=["sync", "async"],
 )
 @pytest.mark.promise("clean-sessions")
@@ -113,14 +112,6 @@ def test_what_a_job_leaves_open_is_gone_before_the_next(leave: Any, note: Any, b
         assert (after.status, last.status) == ("done", "done"), kind
         assert last.result != first.result, "another connection"
     assert sorted(entry.key for entry in Entry.objects.all()) == sorted(f"after {kind}" for kind in LEFT)
-
-
-def test_the_next_job_may_begin_a_durable_transaction() -> None:
-    with kept(False):
-        jobs = [(enqueue(tasks.leave, left), enqueue(hostile.work_durably)) for left in LEFT[:3]]
-        run_due(threads=1)
-    found = [tuple(fresh(job).status for job in pair) for pair in jobs]
-    assert found == [("failed", "done"), ("done", "done"), ("done", "done")]
 
 
 def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
@@ -424,18 +415,6 @@ def test_both_ends_give_up_in_time(
             with closing(connect(name)) as worker:
                 assert client_end(worker.connection) == [2, 1, 3, 4_000]
                 assert server_end(worker.connection) == [2, 1, 3, 4_000, 2_000]
-
-
-def test_settings_of_the_role_come_first() -> None:
-    user = connection.settings_dict["USER"]
-    database = connection.settings_dict["NAME"]
-    with open_raw() as owner:
-        try:
-            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" SET tcp_user_timeout = 70000')
-            with alias("mine", opened=False) as name, prepared(name) as raw:
-                assert server_end(raw) == [10, 5, 3, 70_000, 10_000]
-        finally:
-            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" RESET tcp_user_timeout')
 
 
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,22 +378,25 @@ def test_numbers_that_are_stored(done: Any, total: Any, stored: tuple[Any, Any])
     assert progress_of(done, total, "") == (*stored, "")
 
 
+NO_NUMBERS: dict[str, list[Any]] = {
+    r"a number from 0 to 2\*\*53": [
+        -1, -0.1, float("nan"), float("inf"), 2**53 + 1, 10**400, Decimal("NaN"), Decimal("sNaN"), Decimal(-1),
+    ],
+    "a number, not": ["5", True, 1j, object()],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "number",
-    [-1, -0.1, float("nan"), float("inf"), 2**53 + 1, 10**400, Decimal("NaN"), Decimal("sNaN"), Decimal(-1)],
-)  # fmt: skip
-def test_numbers_that_are_refused(number: Any) -> None:
+    ("words", "value"), [(words, each) for words in NO_NUMBERS for each in NO_NUMBERS[words]]
+)
+def test_numbers_that_are_refused(words: str, value: Any) -> None:
+    error = TypeError if "not" in words else ValueError
     with fake_job() as job:
-        with pytest.raises(ValueError, match=r"progress\(done=...\) takes a number from 0 to 2\*\*53"):
-            job.set_progress(number)
-        with pytest.raises(ValueError, match=r"progress\(total=...\) takes a number from 0 to 2\*\*53"):
-            job.set_progress(0, number)
-
-
-@pytest.mark.parametrize("value", ["5", None, True, 1j, object()])
-def test_values_that_are_refused(value: Any) -> None:
-    with fake_job() as job, pytest.raises(TypeError, match=r"progress\(done=...\) takes a number, not"):
-        job.set_progress(value)
+        for name, numbers in (("done", [value]), ("total", [0, value])):
+            with pytest.raises(error, match=rf"progress\({name}=...\) takes {words}"):
+                job.set_progress(*numbers)
+        with pytest.raises(TypeError, match="takes a number, not None"):
+            job.set_progress(None)  # type: ignore[arg-type]
 
 
 def test_notes_are_cut_and_cleaned() -> None:
@@ -459,8 +462,3 @@ def test_track_in_async_code() -> None:
 def test_what_track_refuses(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         track(**{"iterable": [], **arguments})
-
-
-def test_progress_without_a_job() -> None:
-    with pytest.raises(LookupError, match="No job is running here"):
-        current_job().set_progress(1)

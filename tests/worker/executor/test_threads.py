@@ -134,17 +134,6 @@ def test_slow_jobs_are_run_by_several_threads_but_no_more_than_slots(
     assert len(runner.threads) == len(executor._threads) == SLOTS
 
 
-def test_jobs_start_in_their_order(make: Callable[..., Executor], runner: FakeRunner) -> None:
-    executor = make(slots=1)
-    runner.hold(1)
-    executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)
-    until(lambda: 1 in runner.ran)
-    assert executor.rebalance() < inf
-    runner.end(1)
-    until(lambda: len(finished(executor)) == 6)
-    assert runner.ran == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
