@@ -65,9 +65,9 @@ def test_a_job_is_claimed_and_reported(one: Connection, worker: int) -> None:
     assert (job.attempts, job.max_attempts, job.attempts_left, job.timeout) == (1, 3, 2, 60)
     row = fresh(pk)
     assert (row.status, row.worker, row.lease, row.deadline) == ("running", worker, job.lease, job.deadline)
-    finish_one(one, job, result='"fine"', started_ago=0.5)
+    finish_one(one, job, result='"fine"', started_ago=0.5, reason="why")
     row = fresh(pk)
-    assert (row.status, row.result, row.duration) == ("done", "fine", 0.5)
+    assert (row.status, row.result, row.duration, row.waiting_reason) == ("done", "fine", 0.5, "why")
 
 
 @pytest.mark.promise("sql-order")
@@ -104,10 +104,10 @@ def test_an_attempt_that_fails_is_retried_and_no_attempt_more_than_allowed(
     for left in (1, 0):
         (job,) = sql_claim(one, worker)
         assert job.attempts_left == left
-        finish_one(one, job, "retry", error='{"class": "E"}', delay=0)
+        finish_one(one, job, "retry", error='{"class": "E"}', fingerprint="f", delay=0)
     assert sql_claim(one, worker) == []
     row = fresh(pk)
-    assert (row.status, row.attempts, len(row.errors)) == ("failed", 2, 2)
+    assert (row.status, row.attempts, len(row.errors), row.error_fingerprint) == ("failed", 2, 2, "f")
     assert row.waiting_reason == "no attempts are left"
     assert Job.objects.filter(pk=pk).retry() == 1
     assert sql_claim(one, worker)[0].attempts_left == 1
@@ -286,6 +286,9 @@ SPANS = "delay, started_ago and duration must be from 0 to 100 years, not"
     (FINISH.format("reason => repeat('x', 501)"), "reason has 501 characters"),
     (FINISH.format("keep_errors => 0"), "keep_errors 0 must be from 1 to 1000"),
     (FINISH.format("keep_errors => NULL"), "keep_errors NULL must be"),
+    *((f"CALL pgqueue_finish(1, 1, {outcome})", f"outcome {outcome} is not one of done, failed, cancelled, ")
+      for outcome in ("''", "'running'", "'DONE'", "NULL")),
+    ("SELECT pgqueue_drain_worker(1, NULL)", "replace must be true or false, not NULL"),
 ])  # fmt: skip
 def test_bad_input_is_refused(one: Connection, call: str, problem: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import OperationalError, transaction
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.finish import Outcome, finish_one_statement, finish_statement
@@ -135,13 +135,6 @@ def test_a_foreign_lease_is_refused_and_the_others_are_not(one: Connection, kind
     assert (fresh(theirs).status, fresh(theirs).lease) == ("running", 2)
 
 
-def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
-    jobs = running(one, 3)
-    query = "SELECT accepted FROM _pgqueue_finish(%s, ARRAY[1, 1, 1]::bigint[]" + ", NULL" * 8 + ", 20)"
-    assert sorted(value(one, query, jobs)) == jobs
-    assert {fresh(pk).status for pk in jobs} == {"done"}
-
-
 # -- attempts, times and errors
 
 
@@ -234,36 +227,13 @@ def test_errors_are_kept_first_and_last(one: Connection) -> None:
     for number in range(10):
         claim(one)
         one.execute(query, (pk, error(number), f"print{number}"))
+    claim(one)
+    finish(one, [pk])  # a success keeps them
     found = fresh(pk)
     assert [entry["message"] for entry in found.errors] == ["0", "1", "2", "7", "8", "9"]
     assert found.error_fingerprint == "print9"
     assert all(entry["started_at"] < entry["finished_at"] for entry in found.errors)
-    assert len(found.worker_ids) == found.attempts == 10
-
-
-def test_success_after_errors_keeps_them(one: Connection) -> None:
-    (pk,) = running(one)
-    finish(one, [pk], "retry", error=error(1), fingerprint="f")
-    claim(one)
-    finish(one, [pk])
-    assert [entry["message"] for entry in fresh(pk).errors] == ["1"]
-    assert fresh(pk).error_fingerprint == "f"
-
-
-# -- one outcome at a time, with errors
-
-FINISH_ONE = "CALL _pgqueue_finish_one(%s, %s, %s)"
-
-
-def test_the_procedure_takes_everything_by_name(one: Connection) -> None:
-    (pk,) = running(one)
-    one.execute(
-        "CALL _pgqueue_finish_one(%s, 1, 'failed', p_error => %s, p_fingerprint => 'f', p_started_ago => 2,"
-        " p_reason => 'why', p_keep_errors => 1)", (pk, error(1)),
-    )  # fmt: skip
-    found = fresh(pk)
-    assert (found.status, found.error_fingerprint, found.waiting_reason) == ("failed", "f", "why")
-    assert [entry["message"] for entry in found.errors] == ["1"]
+    assert len(found.worker_ids) == found.attempts == 11
 
 
 def test_the_procedure_says_what_is_wrong_by_its_code(one: Connection) -> None:
@@ -281,23 +251,10 @@ def test_the_procedure_says_what_is_wrong_by_its_code(one: Connection) -> None:
         (waiting, 1, "23Q03", f"job {waiting} is pending, not running"),
     ):
         with pytest.raises(psycopg.IntegrityError, match=text) as caught:
-            one.execute(FINISH_ONE, (pk, lease, "done"))
+            one.execute("CALL pgqueue_finish(%s, %s, 'done')", (pk, lease))
         assert caught.value.sqlstate == state
         assert caught.value.diag.message_hint
     assert list(Job.objects.order_by("pk").values()) == before
-
-
-@pytest.mark.parametrize("kind", ["", "finished", "running", "DONE", None])
-def test_the_procedure_refuses_an_outcome_that_there_is_not(one: Connection, kind: str | None) -> None:
-    (pk,) = running(one)
-    with pytest.raises(psycopg.DataError, match="is not one of done, failed, cancelled, retry, snooze"):
-        one.execute(FINISH_ONE, (pk, 1, kind))
-
-
-def test_django_sees_an_integrity_error_and_the_effects_roll_back(one: Connection) -> None:
-    with pytest.raises(IntegrityError), transaction.atomic():
-        sql("SELECT pgqueue_enqueue('a.b'); CALL _pgqueue_finish_one(999999, 1, 'done')")
-    assert not Job.objects.exists()
 
 
 # --- Jobs that go back to waiting and find another one with their unique key in their place
@@ -320,12 +277,6 @@ def begin(one: Connection, job: int) -> None:
         "UPDATE pgqueue_job_live SET status = 'running', lease = 1, worker = 1, attempts = 1 WHERE id = %s",
         (job,),
     )
-
-
-def report(one: Connection, *outcomes: Outcome) -> tuple[list[int], list[int] | None]:
-    row = one.execute(*finish_statement(list(outcomes))).fetchone()
-    assert row is not None
-    return sorted(row[0]), row[1]
 
 
 class Report(NamedTuple):
@@ -361,9 +312,9 @@ def test_a_job_that_goes_back_ends_as_cancelled_and_keeps_its_error(one: Connect
         assert cancel(one, [waits] if before == "the twin is cancelled" else [runs]) == 1
     error = '{"class": "E", "message": "m"}' if kind == "retry" else None
     given: Any = {"error": error, "fingerprint": error and "f", "reason": "why"}
-    accepted, cancelled = report(one, *(Outcome(job, 1, kind, **given) for job in (runs, plain)))
+    accepted, cancelled = together(one, [Outcome(job, 1, kind, **given) for job in (runs, plain)])
     assert accepted == ([plain] if status == "running" else [runs, plain])
-    assert cancelled == ([runs] if status == "cancelled" != kind else None)
+    assert cancelled == ([runs] if status == "cancelled" != kind else [])
     found = Job.objects.get(pk=runs)
     assert (found.status, found.waiting_reason) == (status, reason.format(twin=waits))
     assert (found.unique_key, found.finished_at is None) == ("k", status in ("running", "retry"))
@@ -385,23 +336,10 @@ def test_of_two_that_go_back_together_the_first_waits(one: Connection) -> None:
     first, second = pair(one)
     claim(one)
     assert live(one) == {first: "running", second: "running"}
-    assert report(one, Outcome(second, 1, "retry"), Outcome(first, 1, "snooze", started=0.0)) == (
-        [first, second],
-        [second],
-    )
+    outcomes = [Outcome(second, 1, "retry"), Outcome(first, 1, "snooze", started=0.0)]
+    assert together(one, outcomes) == ([first, second], [second])
     assert live(one) == {first: "pending"}
-    assert (
-        Job.objects.get(pk=second).waiting_reason
-        == f"job {first} with the same unique key waits in its place"
-    )
-
-
-def recover(one: Connection, begun: str = "'{}'") -> tuple[int, list[dict[str, Any]]]:
-    row = one.execute(
-        f"SELECT * FROM _pgqueue_recover(ARRAY[1]::bigint[], {begun}, NULL, true, 'lost', 3, 100, 20)"
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    assert Job.objects.get(pk=second).waiting_reason == IN_ITS_PLACE.format(twin=first)
 
 
 @pytest.mark.promise("unique-meets-twin")
@@ -409,7 +347,8 @@ def test_recovery_ends_a_job_that_meets_its_twin_and_says_so(one: Connection) ->
     runs, waits = pair(one)
     (plain,) = add(one)
     begin(one, plain)
-    jobs, notable = recover(one)
+    recover = "SELECT * FROM _pgqueue_recover(ARRAY[1]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
+    ((jobs, notable, *_),) = one.execute(recover).fetchall()
     assert jobs == 2
     assert [(told["id"], told["outcome"], told["reason"]) for told in notable] == [
         (runs, "cancelled", "a job with the same unique key waits in its place")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -23,7 +22,6 @@ import django_pgqueue as ours
 from django_pgqueue import (
     Batch,
     Snooze,
-    aenqueue,
     cancel,
     current_job,
     edit,
@@ -359,115 +357,38 @@ def test_an_hour_that_comes_twice_or_never_is_that_of_the_server(time: str) -> N
     assert moment("run_after", datetime.fromisoformat(time)).timestamp() == seconds
 
 
-@pytest.mark.usefixtures("_without_zones")
-def test_a_naive_time_is_refused_with_zones(settings: Any) -> None:
-    settings.USE_TZ = True
-    with pytest.raises(TypeError, match="aware datetime"):
-        Snooze(until=datetime(2030, 1, 1))  # noqa: DTZ001
-    with pytest.raises(TypeError, match="aware datetime"):
-        ours.pause(queue="mail", until=datetime(2030, 1, 1))  # noqa: DTZ001
-
-
 # --- Under ASGI, a job commits with the rows of its view, and rolls back with them
 
 
-ENQUEUED, GO_ON = threading.Event(), threading.Event()
-
-
-def place(name: str) -> None:
-    """Write a row and enqueue a job."""
-    Entry.objects.create(key=name)
-    enqueue(noop)
-    ENQUEUED.set()
-    assert GO_ON.wait(DEADLINE)
-    if name == "refused":
-        raise ValueError(name)
-
-
-async def atomically(request: HttpRequest, name: str) -> HttpResponse:
-    await sync_to_async(transaction.atomic(place))(name)
-    return HttpResponse(status=204)
-
-
-@transaction.non_atomic_requests
-async def exempt(request: HttpRequest, name: str) -> HttpResponse:
-    return await atomically(request, name)
-
-
-async def separately(request: HttpRequest, name: str) -> HttpResponse:
-    """Without a transaction: the job is committed at once."""
-    await Entry.objects.acreate(key=name)
-    await aenqueue(noop)
-    raise ValueError(name)
-
-
-def synchronously(request: HttpRequest, name: str) -> HttpResponse:
-    place(name)
-    return HttpResponse(status=204)
-
-
-urlpatterns = [
-    path("atomically/<name>", atomically),
-    path("separately/<name>", separately),
-    path("synchronously/<name>", synchronously),
-    path("exempt/<name>", exempt),
-]
-
-
-@pytest.fixture
-def under_asgi(settings: Any) -> Iterator[None]:
-    settings.ROOT_URLCONF = __name__
-    ENQUEUED.clear()
-    GO_ON.clear()
-    yield
-    GO_ON.set()
-
-
-async def get(url: str, *, between: Any = None) -> int:
-    """Send a request, and return the status. ``between`` is awaited while the view is in its transaction."""
-    scope = {"type": "http", "method": "GET", "path": url, "query_string": b"", "headers": []}
-    communicate: Any = ApplicationCommunicator  # it is not typed
-    request = communicate(ASGIHandler(), scope)
-    await request.send_input({"type": "http.request"})
-    if between is not None:
-        assert await asyncio.to_thread(ENQUEUED.wait, DEADLINE)
-        await between()
-    GO_ON.set()
-    status: int = (await request.receive_output(DEADLINE))["status"]
-    await request.receive_output(DEADLINE)
-    await request.wait(DEADLINE)
-    return status
-
-
-async def nothing_is_there() -> None:
-    assert not await Job.objects.aexists()
-
-
-@pytest.mark.usefixtures("under_asgi")
-@pytest.mark.parametrize(("name", "status", "count"), [("accepted", 204, 1), ("refused", 500, 0)])
+@pytest.mark.parametrize(("status", "count"), [(204, 1), (500, 0)])
 @pytest.mark.promise("exists-if-committed")
-def test_a_job_commits_or_rolls_back_with_the_rows_of_its_view(name: str, status: int, count: int) -> None:
-    assert run(get(f"/atomically/{name}", between=nothing_is_there)) == status
-    assert (Entry.objects.count(), Job.objects.count()) == (count, count)
+def test_a_job_commits_or_rolls_back_with_the_rows_of_its_view(
+    settings: Any, connect: Connect, status: int, count: int
+) -> None:
+    observer = connect(autocommit=True)
 
+    @transaction.atomic
+    def place() -> None:
+        Entry.objects.create(key="a")
+        enqueue(noop)
+        assert support.statuses(observer) == {}
+        if status == 500:
+            raise ValueError
 
-@pytest.mark.usefixtures("under_asgi")
-def test_without_a_transaction_a_view_that_fails_leaves_the_job() -> None:
-    assert run(get("/separately/refused")) == 500
-    assert (Entry.objects.count(), Job.objects.count()) == (1, 1)
+    async def view(request: HttpRequest) -> HttpResponse:
+        await sync_to_async(place)()
+        return HttpResponse(status=204)
 
+    async def get() -> int:
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        communicate: Any = ApplicationCommunicator  # it is not typed
+        request = communicate(ASGIHandler(), scope)
+        await request.send_input({"type": "http.request"})
+        found: int = (await request.receive_output(DEADLINE))["status"]
+        await request.receive_output(DEADLINE)
+        await request.wait(DEADLINE)
+        return found
 
-@pytest.mark.usefixtures("under_asgi")
-@pytest.mark.parametrize(
-    ("url", "status", "count"),
-    [
-        ("/synchronously/accepted", 204, 1),
-        ("/synchronously/refused", 500, 0),
-        ("/atomically/accepted", 500, 0),  # Django refuses: the view is async
-        ("/exempt/accepted", 204, 1),
-    ],
-)
-def test_atomic_requests(url: str, status: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
-    assert run(get(url)) == status
+    settings.ROOT_URLCONF = (path("", view),)
+    assert run(get()) == status
     assert (Entry.objects.count(), Job.objects.count()) == (count, count)

@@ -8,7 +8,7 @@ import pickle
 import re
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,7 @@ def retry_here() -> None:
      r"has no eta=\. Write run_after=1\. Task\.using\(\) has no queue=\."),
     (lambda: TASK.using(color=1), TypeError, r"unexpected keyword argument 'color'"),
     (Snooze, TypeError, r"^Snooze takes a delay"),
+    (lambda: Snooze(until=datetime(2030, 1, 1)), TypeError, "aware datetime"),  # noqa: DTZ001
     (lambda: async_to_sync(wrong_pause)(queue_name="mail"), TypeError,
      r"^pause\(\) has no queue_name=\. Write queue='mail'\.$"),
     (lambda: TASK.bind("a secret", eta=5), TypeError, r"mail\.using\(run_after=5\), \.\.\.\)\.$"),
