@@ -380,7 +380,8 @@ def test_numbers_that_are_stored(done: Any, total: Any, stored: tuple[Any, Any])
 
 NO_NUMBERS: dict[str, list[Any]] = {
     r"a number from 0 to 2\*\*53": [
-        -1, -0.1, float("nan"), float("inf"), 2**53 + 1, 10**400, Decimal("NaN"), Decimal("sNaN"), Decimal(-1),
+        -1, -0.1, float("nan"), float("inf"), 2**53 + 1, 10**400,
+        Decimal("NaN"), Decimal("sNaN"), Decimal(-1),
     ],
     "a number, not": ["5", True, 1j, object()],
 }  # fmt: skip
