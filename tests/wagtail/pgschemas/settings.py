@@ -12,6 +12,7 @@ DATABASES = {
     "other": THEIRS["other"],
 }
 DATABASE_ROUTERS = ["django_pgschemas.routers.TenantAppsRouter"]
+MIGRATION_MODULES = {"shop": "tests.wagtail.tenants.shop.migrations"}  # both have the same orders
 ROOT_URLCONF = "tests.wagtail.pgschemas.urls"
 SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"  # else it wants the app of sessions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from django.db import connection, transaction
-from django.test import override_settings
 from django_tenants.utils import schema_context, schema_exists
 
 from django_pgqueue import cancel, enqueue, retry, why
@@ -56,11 +55,6 @@ def test_a_task_runs_in_the_schema_that_it_enters(worker: RunningWorker, name: s
         assert worker.join(job).result == [name, f"{name}@example.com"]
 
 
-def test_a_task_that_enters_none_runs_in_public(worker: RunningWorker) -> None:
-    with schema_context("acme"):
-        check_is_in_public(worker.join(enqueue(read_nothing)))
-
-
 @pytest.mark.promise("tenant-transaction")
 def test_a_job_commits_with_the_rows_of_its_tenant(worker: RunningWorker) -> None:
     with schema_context("acme"):
@@ -87,10 +81,11 @@ def test_an_atomic_task_writes_and_enqueues_in_its_tenant(worker: RunningWorker)
 
 @pytest.mark.promise("tenant-left")
 def test_a_failed_task_leaves_the_schema(worker: RunningWorker) -> None:
+    """And a task that enters none runs in public, wherever it was enqueued."""
     with schema_context("bolt"):
         assert worker.join(enqueue(add_and_fail)).status == "failed"
-    for _ in range(8):  # on all threads
-        check_is_in_public(worker.join(enqueue(read_nothing)))
+        for _ in range(8):  # on all threads
+            check_is_in_public(worker.join(enqueue(read_nothing)))
 
 
 def test_the_test_kit() -> None:
@@ -141,29 +136,4 @@ def test_all_tenants_share_the_keys() -> None:
             first = enqueue(read_carried.using(unique_key="one"))
         with schema_context("bolt"):
             assert enqueue(read_carried.using(unique_key="one")).pk == first.pk
-        transaction.set_rollback(True)
-
-
-@override_settings(
-    PGQUEUE={
-        "BEFORE_ENQUEUE": ["tests.wagtail.tenants.by_tenant.note_schema"],
-        "AROUND_ATTEMPT": ["tests.wagtail.tenants.by_tenant.in_schema"],
-    }
-)
-def test_two_hooks_make_the_schema_the_tenant() -> None:
-    """The task knows nothing of schemas."""
-    with transaction.atomic():
-        jobs = {}
-        for name in ("acme", "bolt"):
-            with schema_context(name):
-                jobs[name] = enqueue(read_nothing.using(unique_key="one"))
-        in_public = enqueue(read_named, "acme")
-        run_jobs()
-        for name, job in jobs.items():
-            job.refresh_from_db()
-            assert (job.tenant, job.unique_key) == (name, f"{name}:one")
-            assert job.result == [name, f"{name}@example.com"]
-        in_public.refresh_from_db()
-        assert in_public.tenant is None
-        assert connection.schema_name == "public"  # type: ignore[attr-defined]
         transaction.set_rollback(True)
