@@ -360,24 +360,24 @@ def test_an_hour_that_comes_twice_or_never_is_that_of_the_server(time: str) -> N
 # --- Under ASGI, a job commits with the rows of its view, and rolls back with them
 
 
+@pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(("status", "count"), [(204, 1), (500, 0)])
 @pytest.mark.promise("exists-if-committed")
 def test_a_job_commits_or_rolls_back_with_the_rows_of_its_view(
-    settings: Any, connect: Connect, status: int, count: int
+    settings: Any, monkeypatch: pytest.MonkeyPatch, connect: Connect, status: int, count: int, is_async: bool
 ) -> None:
     observer = connect(autocommit=True)
 
-    @transaction.atomic
-    def place() -> None:
+    def place(request: HttpRequest) -> HttpResponse:
         Entry.objects.create(key="a")
         enqueue(noop)
         assert support.statuses(observer) == {}
         if status == 500:
             raise ValueError
+        return HttpResponse(status=204)
 
     async def view(request: HttpRequest) -> HttpResponse:
-        await sync_to_async(place)()
-        return HttpResponse(status=204)
+        return await sync_to_async(transaction.atomic(place))(request)
 
     async def get() -> int:
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
@@ -389,6 +389,7 @@ def test_a_job_commits_or_rolls_back_with_the_rows_of_its_view(
         await request.wait(DEADLINE)
         return found
 
-    settings.ROOT_URLCONF = (path("", view),)
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", not is_async)
+    settings.ROOT_URLCONF = (path("", view if is_async else place),)
     assert run(get()) == status
     assert (Entry.objects.count(), Job.objects.count()) == (count, count)
