@@ -7,7 +7,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from django.utils import timezone
 
@@ -20,11 +19,9 @@ from django_pgqueue.worker.producer.claimer import Claimer
 from tests.support.jobs import (
     Range,
     add,
-    cancel,
     claim,
     claim_and_tell,
     claim_groups,
-    finish,
     live,
     register,
     sql_claim,
@@ -114,26 +111,6 @@ def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
     assert rows == []
 
 
-def test_a_rolled_back_claim_never_was(connect: Connect, one: Connection) -> None:
-    (job,) = add(one)
-    lost = connect()
-    assert ids(claim(lost)) == [job]
-    lost.rollback()
-    assert Job.objects.get(pk=job).attempts == 0
-    assert ids(claim(one)) == [job]
-
-
-@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
-def test_the_guard_lets_a_claim_pass_and_the_constraints_too(one: Connection, mode: str) -> None:
-    one.execute(f"SET plan_cache_mode = {mode}")
-    jobs = add(one, 20)
-    taken = [job for _ in range(7) for job in ids(claim(one, 3))]
-    assert taken == jobs
-    with pytest.raises(psycopg.errors.CheckViolation):
-        one.execute("UPDATE pgqueue_job_live SET status = 'done'")
-    assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'running'") == 20
-
-
 @pytest.mark.parametrize("limits", [None, {"default": 5}], ids=["", "limited"])
 @pytest.mark.promise("on-lost-claim-on-disk")
 def test_the_claim_of_a_job_that_must_not_run_twice_waits_for_the_disk(
@@ -213,19 +190,6 @@ def test_a_claim_by_sql_stops_at_its_size(one: Connection) -> None:
 def grouped(connection: Connection, *names: str, **options: Any) -> list[int]:
     """Enqueue one job for each name."""
     return [add(connection, options=json.dumps({"group_key": name}), **options)[0] for name in names]
-
-
-def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
-    done, cancelled = grouped(one, "a", "b")
-    cancel(one, [cancelled])
-    assert [row.id for row in claim_groups(one, {"a": 1})] == [done]
-    assert finish(one, [done]) == [done]
-    assert dict(one.execute("SELECT id, group_key FROM pgqueue_job").fetchall()) == {
-        done: "a",
-        cancelled: "b",
-    }
-    assert value(one, "SELECT pgqueue_retry(ARRAY[%s]::bigint[], true)", done) == [done]
-    assert value(one, "SELECT group_key FROM pgqueue_job_live WHERE id = %s", done) == "a"
 
 
 def test_a_claim_takes_of_each_group_its_quota_in_order(one: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,23 +13,24 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import acancel, aedit, aextend, aretry, cancel, edit, enqueue, enqueue_many, extend, retry
+from django_pgqueue import cancel, edit, enqueue, enqueue_many, extend, retry
 from django_pgqueue.compat import BaseTaskBackend
 from django_pgqueue.exceptions import WrongBackend
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.models.changes import arun_now, run_now
+from django_pgqueue.models.changes import run_now
 from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
 from tests.support.factories import JobFactory
 from tests.support.sessions import Connection
-from tests.support.waiting import run
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
-LEFT = {"crash_count": 2, "waiting_reason": "why"}  # by what was before
+#: By what was before, and what stays whatever becomes of a job.
+LEFT = {"crash_count": 2, "waiting_reason": "why"}
+STAYS = {"tenant": "acme", "group_key": "acme:g", "searched": ["order_id=17"]}
 
 
 def row_of(job: Job) -> dict[str, Any]:
@@ -115,9 +117,8 @@ def by_sql(change: Change, jobs: list[Job]) -> int:
     given = "".join(f", {name} => %s" for name in change.given)
     if change.given.get("run_after"):
         given = given.replace("run_after", "delay")
-    name = change.function.__name__.removesuffix("_ids")
-    ids = [job.pk for job in jobs]
-    return int(support.sql(f"SELECT cardinality(pgqueue_{name}(%s{given}))", ids, *change.given.values()))
+    query = f"SELECT cardinality(pgqueue_{change.function.__name__}(%s{given}))"
+    return int(support.sql(query, [job.pk for job in jobs], *change.given.values()))
 
 
 def call(function: Callable[..., Any], change: Change, *jobs: Any) -> Any:
@@ -132,11 +133,11 @@ def by_function(change: Change, jobs: list[Job]) -> int:
 
 def by_queryset(change: Change, jobs: list[Job]) -> int:
     rows = Job.objects.filter(pk__in=[job.pk for job in jobs])
-    return int(call(getattr(rows, change.function.__name__.removesuffix("_ids")), change))
+    return int(call(getattr(rows, change.function.__name__), change))
 
 
 def by_methods(change: Change, jobs: list[Job]) -> int:
-    return sum(call(getattr(job, change.function.__name__.removesuffix("_ids")), change) for job in jobs)
+    return sum(call(getattr(job, change.function.__name__), change) for job in jobs)
 
 
 @pytest.mark.parametrize("level", [by_sql, by_function, by_queryset, by_methods])
@@ -148,7 +149,10 @@ def by_methods(change: Change, jobs: list[Job]) -> int:
 @pytest.mark.promise("run-now", case="run_now")
 def test_what_a_change_does_to_a_job(name: str, level: Callable[..., int]) -> None:
     change = CHANGES[name]
-    jobs = {state: JobFactory.create(**{**LEFT, **traits}) for state, traits in STATES.items()}
+    jobs = {
+        state: JobFactory.create(**{**LEFT, **STAYS, "unique_key": state, **traits})
+        for state, traits in STATES.items()
+    }
     before = {state: row_of(job) for state, job in jobs.items()}
     assert level(change, list(jobs.values())) == len(change.does)
     after = {state: row_of(job) for state, job in jobs.items()}
@@ -175,15 +179,6 @@ def test_a_retry_runs_the_same_job_again_with_a_fresh_budget(one: Connection) ->
     assert found.run_after >= job.finished_at  # type: ignore[operator]
     assert retry(job) == 1, "it waits, so it comes first"
     assert support.claim(one)[0].attempts == 4
-
-
-@pytest.mark.parametrize("change", [retry, run_now, lambda job: edit(job, run_after=timezone.now() - HOUR)])
-def test_what_waits_for_another_attempt_can_be_claimed_now(
-    one: Connection, change: Callable[[Job], int]
-) -> None:
-    job = JobFactory.create(retrying=True, run_after=timezone.now() + DAY)
-    assert change(job) == 1
-    assert [row.id for row in support.claim(one)] == [job.pk]
 
 
 def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
@@ -322,12 +317,13 @@ def test_the_methods_of_jobs_and_querysets_change_data() -> None:
     assert job.why().job_id == job.pk
     assert (job.send_event("go", 5), job.send_event("go")) == (True, False)
     names = ["cancel", "retry", "run_now", "edit", "extend"]
-    for name in [*names, "send_event"]:
-        assert getattr(Job(), name).alters_data
-        assert getattr(Job(), f"a{name}").alters_data
-    for name in [*names, *(f"a{name}" for name in names)]:
-        assert not hasattr(Job.objects, name), "a manager would mean all jobs there are"
-        assert getattr(Job.objects.all(), name).alters_data
+    names += [f"a{name}" for name in names]
+    for owner, name in product((Job(), Job.objects.all()), names):
+        method = getattr(owner, name)
+        assert (method.__name__, method.alters_data) == (name, True)
+    assert Job.send_event.alters_data
+    assert Job.asend_event.alters_data
+    assert not any(hasattr(Job.objects, name) for name in names), "a manager would mean all jobs there are"
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -378,21 +374,3 @@ def test_a_result_of_another_backend_is_refused(settings: Any) -> None:
     object.__setattr__(result, "backend", "theirs")
     with pytest.raises(WrongBackend, match="'theirs'"):
         cancel(result)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_async_code() -> None:
-    async def changes(job: Job) -> list[int]:
-        rows = Job.objects.filter(pk=job.pk)
-        assert (await job.awhy()).job_id == job.pk
-        return [
-            await arun_now(job), await job.arun_now(), await rows.arun_now(),
-            await aedit(job, priority=2), await job.aedit(priority=3), await rows.aedit(priority=3),
-            await aextend(job, 5), await job.aextend(5), await rows.aextend(60),
-            await acancel(job), await job.acancel(), await rows.acancel(),
-            await aretry(job), await job.aretry(), await rows.aretry(),
-            await job.asend_event("go"), await job.asend_event("go"),
-        ]  # fmt: skip
-
-    found = run(changes(enqueue(noop.using(run_after=DAY))))
-    assert found == [1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1, 1, 1, True, False]

@@ -16,8 +16,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import CurrentJob, cancel, current_job
-from django_pgqueue.jobs.current import RUNNING
+from django_pgqueue import CurrentJob, cancel
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory, claimed
 
@@ -90,14 +89,6 @@ def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> Non
     before = running.job.cancel_requested  # the worker does not know of it yet
     running.job.refresh_from_db()
     assert (before, running.job.cancel_requested) == (False, True)
-
-
-def test_current_job_is_that_of_the_context(running: Running) -> None:
-    token = RUNNING.set(cast("Any", running))
-    try:
-        assert current_job() is running.job
-    finally:
-        RUNNING.reset(token)
 
 
 @pytest.mark.parametrize("copied", [

@@ -15,7 +15,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import Batch, aenqueue, aenqueue_many, chain, enqueue, enqueue_many, task
-from django_pgqueue.compat import task_enqueued
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule
@@ -131,14 +130,6 @@ def test_a_router_says_where_jobs_lie(settings: Any) -> None:
     assert not Job.objects.using("default").exists()
 
 
-@pytest.mark.django_db(databases=["default", "other"], transaction=True)
-def test_a_rollback_of_another_database_does_not_matter() -> None:
-    with transaction.atomic("default"):
-        job = enqueue(elsewhere, 1)
-        transaction.set_rollback(True, using="default")
-    assert Job.objects.using("other").get().pk == job.pk
-
-
 def test_a_delay_counts_from_the_enqueue_by_the_clock_of_the_database(now: datetime) -> None:
     later = noop.using(run_after=timedelta(minutes=5))
     first, second = enqueue(later), enqueue(later)
@@ -160,12 +151,6 @@ def test_expiry_counts_from_the_later_of_enqueue_and_run_after(run_after: timede
     assert job.expires_at == job.run_after + timedelta(hours=2)
     delayed = enqueue(short_lived.using(run_after=timedelta(days=1)))
     assert delayed.expires_at == delayed.run_after + timedelta(hours=2)
-
-
-@pytest.mark.parametrize("zone", ["+05:30", "-11:00", "+00:00"])
-def test_a_time_of_any_zone_is_the_same_moment(zone: str) -> None:
-    moment = datetime.fromisoformat(f"2060-07-01T12:00:00.123456{zone}")
-    assert Job.objects.get(pk=enqueue(noop.using(run_after=moment)).pk).run_after == moment
 
 
 def test_arguments_come_back_as_they_were() -> None:
@@ -207,17 +192,6 @@ def test_arguments_that_the_task_does_not_take_are_refused() -> None:
         enqueue(mail)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"mail\(\) got an unexpected keyword argument 'color'"):
         run(aenqueue(mail.using(priority=1), 1, color="red"))  # type: ignore[call-arg]
-    assert not Job.objects.exists()
-
-
-def test_a_task_whose_path_leads_elsewhere_is_refused() -> None:
-    """Its name in the module was reassigned."""
-
-    def lost() -> None: ...
-
-    lost.__module__, lost.__qualname__ = noop.func.__module__, "lost"
-    with pytest.raises(Exception, match=r"tests\.app\.tasks\.lost"):
-        enqueue(task(lost))
     assert not Job.objects.exists()
 
 
@@ -321,23 +295,6 @@ def test_the_modes_of_the_test_kit_pass_them_too() -> None:
             assert job.metadata == {"tenant": "acme"}
         with immediate_jobs():
             assert enqueue(see, 2).metadata == {"tenant": "acme"}
-
-
-def test_a_result_and_a_signal_have_the_call_that_was_enqueued() -> None:
-    heard: list[Any] = []
-
-    def hear(task_result: Any, **_: Any) -> None:
-        heard.append(task_result.task.priority)
-
-    task_enqueued.connect(hear)
-    try:
-        with before("urgent"):
-            assert see.enqueue(1).task.priority == 7
-            enqueue(see, 1)
-            enqueue_many([see.bind(1)])
-    finally:
-        task_enqueued.disconnect(hear)
-    assert heard == [7, 7, 7]
 
 
 def test_the_row_of_a_payload_is_the_argument() -> None:

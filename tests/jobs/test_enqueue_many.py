@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import DataError, connection, transaction
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -20,6 +21,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.tasks.task import BoundTask
 from django_pgqueue.testing import dummy_jobs
+from tests.app.hooks import see
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.support.waiting import run
 
@@ -310,6 +312,14 @@ def test_the_signal_is_sent_for_new_jobs_only(heard: list[Any]) -> None:
     enqueue_many([index.bind(1), index.bind(1)])
     enqueue(index, 1)
     assert len(heard) == 1
+
+
+@override_settings(PGQUEUE={"BEFORE_ENQUEUE": ["tests.app.hooks.urgent"]})
+def test_a_result_and_the_signal_have_what_the_hooks_have_made_of_the_call(heard: list[Any]) -> None:
+    assert see.enqueue(1).task.priority == 7
+    enqueue(see, 1)
+    enqueue_many([see.bind(1)])
+    assert [result.task.priority for result in heard] == [7, 7, 7]
 
 
 def test_jobs_in_memory_send_the_signal(heard: list[Any]) -> None:

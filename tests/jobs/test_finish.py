@@ -76,7 +76,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
 @LEVELS
 def test_where_a_job_goes_and_what_it_keeps(one: Connection, report: Any) -> None:
     jobs = running(one, len(KINDS), args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', max_attempts=4,
-                   timeout=50, on_lost="fail", expires_at="2090-01-01 UTC")  # fmt: skip
+                   timeout=50, on_lost="fail", expires_at="2090-01-01 UTC",
+                   options='{"tenant": "acme"}')  # fmt: skip
     before = [row(pk) for pk in jobs]
     answer = report(one, [
         Outcome(pk, 1, kind, result='{"answer": 42}', delay=60.0, reason="so it is")

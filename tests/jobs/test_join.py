@@ -13,7 +13,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import ProgrammingError, connection, transaction
+from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, override_settings
 
@@ -344,13 +344,3 @@ def test_behind_a_pooler(pooled: str) -> None:
     cancel(job)
     future.result(DEADLINE)
     assert Job.objects.get(pk=job.pk).is_finished
-
-
-@committed
-def test_a_missing_table_is_an_error() -> None:
-    with alias("empty", OPTIONS={"options": "-c search_path=pg_catalog"}) as name:
-        job = Job.from_db(name, ["id"], [1])
-        with pytest.raises(ProgrammingError):
-            job.join(1)
-        with pytest.raises(psycopg.errors.UndefinedTable):
-            watch(name, 1).result(DEADLINE)

@@ -13,14 +13,13 @@ from django.db import DataError, IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import adrain_worker, apause, aresume, drain_worker, pause, resume
+from django_pgqueue import drain_worker, pause, resume
 from django_pgqueue.models import Pause, Worker
 from tests.admin.helpers import url
 from tests.app.tasks import noop
 from tests.support.factories import WorkerFactory
 from tests.support.jobs import sql
 from tests.support.sessions import Connect
-from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
 
@@ -200,13 +199,6 @@ def test_a_task_can_be_given_itself() -> None:
     assert resume(task=noop)
 
 
-def test_it_is_part_of_the_transaction() -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
-        pause(queue="mail")
-        raise ZeroDivisionError
-    assert targets() == []
-
-
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
     worker, listener = WorkerFactory.create(), connect(autocommit=True)
@@ -220,16 +212,6 @@ def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
         heard = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
         assert heard == ["pause", "pause"]
     assert [note.payload for note in listener.notifies(timeout=20, stop_after=1)] == ["drain"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_async_code() -> None:
-    async def all_three(worker: Worker) -> tuple[Pause, bool, bool]:
-        drained = await adrain_worker(worker, replace=False)
-        return await apause(queue="mail", reason="down"), await aresume(queue="mail"), drained
-
-    found, was_paused, drained = run(all_three(WorkerFactory.create()))
-    assert (found.reason, was_paused, drained, Worker.objects.get().drain) == ("down", True, True, "stop")
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -252,14 +234,6 @@ def test_a_stop_is_not_taken_back() -> None:
     assert drain_worker(worker)
     assert Worker.objects.get().drain == "stop"
     assert not drain_worker(worker.pk + 1)
-
-
-def test_plain_sql_drains_a_worker() -> None:
-    first, second = WorkerFactory.create_batch(2)
-    assert sql("SELECT pgqueue_drain_worker(%s)", first.pk)
-    assert sql("SELECT pgqueue_drain_worker(%s, false)", second.pk)
-    assert sql("SELECT pgqueue_drain_worker(worker => -1, replace => false)") is False
-    assert dict(Worker.objects.values_list("pk", "drain")) == {first.pk: "replace", second.pk: "stop"}
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -285,10 +259,3 @@ def test_the_database_is_that_of_the_worker_or_the_one_that_is_named() -> None:
 def test_bad_values_of_a_drain_are_refused(given: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         drain_worker(given.pop("worker"), **given)
-
-
-def test_a_drain_by_sql_is_told_whether_to_replace() -> None:
-    words = "replace must be true or false, not NULL"
-    with pytest.raises(DataError, match=words) as refusal:
-        sql("SELECT pgqueue_drain_worker(1, NULL)")
-    assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"

@@ -59,15 +59,6 @@ def test_many_calls_may_go_to_several_databases() -> None:
     assert Job.objects.get(pk=str(handed_over.result)).args == [3]  # the database of the caller itself
 
 
-def test_a_rollback_leaves_nothing() -> None:
-    with transaction.atomic():
-        enqueue(RELAYED)
-        transaction.set_rollback(True)
-    run_jobs()
-    assert not Job.objects.exists()
-    assert not there()
-
-
 def test_the_options_arrive() -> None:
     at = datetime(2050, 1, 1, tzinfo=UTC)
     arguments = ([1, None, "é", 2**60, 0.1], {"nested": {"a": [True]}})

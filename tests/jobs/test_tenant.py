@@ -13,7 +13,7 @@ from django.db import DataError, transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from django_pgqueue import Concurrency, Unique, cancel, enqueue, enqueue_many, retry, task
+from django_pgqueue import Concurrency, Unique, enqueue, enqueue_many, task
 from django_pgqueue.admin import lists
 from django_pgqueue.admin.lists import KeysetChangeList
 from django_pgqueue.compat import InvalidTask
@@ -152,17 +152,6 @@ def test_a_job_passes_its_tenant_on() -> None:
     assert current_tenant() is None
 
 
-@pytest.mark.promise("tenant-carried")
-def test_history_keeps_it_and_so_does_a_retry() -> None:
-    job = one("acme", unique_key="k")
-    assert cancel(job)
-    assert (fresh(job).status, fresh(job).tenant) == ("cancelled", "acme")
-    assert retry(job)
-    assert (fresh(job).status, fresh(job).tenant, fresh(job).unique_key) == ("pending", "acme", "acme:k")
-    replaced = one("acme", unique=Unique(on_conflict="replace"), unique_key="k")
-    assert (replaced.pk, fresh(job).tenant) == (job.pk, "acme")
-
-
 @pytest.mark.parametrize("name", ["", "a:b", "a/b", "a b", "ä", "x" * 64, 5])
 def test_a_bad_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidTask, match="tenant must be 1 to 63 letters"):
@@ -228,16 +217,6 @@ def test_what_is_not_indexed() -> None:
     assert [*Job.objects.with_arguments(order_id=None, customer="x" * 300)] == [found]
     with override_settings(PGQUEUE={"REDACT": ["customer"]}):
         assert Job.objects.get(pk=enqueue(searched, 18, customer="Ann").pk).searched == ["order_id=18"]
-
-
-def test_the_index_is_kept_in_history_and_after_a_retry() -> None:
-    job = enqueue(searched, 17)
-    job.cancel()
-    job.refresh_from_db()
-    assert (job.shelf > 0, job.searched) == (True, ["order_id=17"])
-    job.retry()
-    job.refresh_from_db()
-    assert (job.shelf, [*Job.objects.with_arguments(order_id=17)]) == (0, [job])
 
 
 def test_another_call_takes_the_place_of_the_index_too() -> None:
