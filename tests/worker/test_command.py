@@ -378,17 +378,11 @@ def test_a_supervisor_has_nothing_in_memory_that_runs_jobs() -> None:
 
 
 @database
-def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
+@pytest.mark.parametrize(("options", "counts"), [({"max_jobs": 7}, {7}), ({"max_memory": 1}, range(1, 21))])
+def test_a_worker_replaces_itself_after_its_jobs_or_if_it_is_too_large(options: Any, counts: Any) -> None:
     enqueue_many(tasks.noop.bind() for _ in range(20))
-    producer = run_due(max_jobs=7)
-    assert producer.lifetime.replaced
-    assert producer.lifetime.executed == Job.objects.filter(status="done").count() == 7
-    assert not Job.objects.filter(status="running").exists()
-
-
-@database
-def test_a_worker_that_is_too_large_is_replaced_after_at_least_one_job() -> None:
-    enqueue_many(tasks.noop.bind() for _ in range(20))
-    lifetime = run_due(max_memory=1).lifetime
+    lifetime = run_due(**options).lifetime
     assert lifetime.replaced
-    assert lifetime.executed == Job.objects.filter(status="done").count() > 0
+    assert lifetime.executed == Job.objects.filter(status="done").count()
+    assert lifetime.executed in counts
+    assert not Job.objects.filter(status="running").exists()

@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 from django.test import override_settings
-from django.utils import timezone
 
 from django_pgqueue import current_job, enqueue, enqueue_many, retry
 from django_pgqueue.compat import TaskResultStatus, task_backends
@@ -33,18 +32,6 @@ from tests.support.waiting import run
 from tests.support.workers import fresh, make_producer, run_due, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def test_a_job_runs_and_is_done_with_its_result() -> None:
-    before = timezone.now()
-    job, without = enqueue(tasks.add, 2, b=3), enqueue(tasks.noop)
-    producer = run_due()
-    done: Any = fresh(job)
-    assert (done.status, done.result, done.attempts, done.errors) == ("done", 5, 1, [])
-    assert before < done.enqueued_at <= done.started_at <= done.last_attempted_at <= done.finished_at
-    assert done.worker_ids == [str(done.worker)]
-    assert (fresh(without).status, fresh(without).result) == ("done", None)
-    assert producer.lifetime.executed == 2
 
 
 def test_jobs_that_are_over_know_how_long_they_ran() -> None:

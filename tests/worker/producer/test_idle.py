@@ -51,26 +51,6 @@ def pauses(idle: Idle, session: Session, count: int, *, hears: bool, due: float 
 ANNOUNCED = len(LOOKS) + 1  # the looks with which a worker falls asleep
 
 
-def test_from_awake_to_asleep(session: Session) -> None:
-    idle = connected(1.0)
-    assert not idle.seconds_left(0.0)
-    assert locks(session) == 0
-    looks = []
-    now = 10.0
-    idle.nothing_found(session, now, None)
-    assert idle.announced
-    assert locks(session) == 1
-    for _ in LOOKS:
-        assert not idle.seconds_left(now)
-        idle.nothing_found(session, now, None)
-        looks.append(idle.seconds_left(10.0))
-        now = 10.0 + looks[-1]
-    assert looks == pytest.approx(LOOKS)
-    idle.nothing_found(session, now, None)
-    assert 0.8 <= idle.seconds_left(now) <= 1.0
-    assert locks(session) == 1
-
-
 @pytest.fixture
 def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.uniform", lambda low, high: high)

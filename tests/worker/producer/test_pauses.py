@@ -189,7 +189,7 @@ def test_a_pause_ends_by_itself(target: dict[str, Any], held: str) -> None:
 
 @pytest.mark.promise("pause-task")
 def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() -> None:
-    pause(task=noop, reason="the bank is down", author="ann")
+    pause(task=noop, reason="r" * 400, author="a" * 150)
     job, between, other = enqueue(noop), enqueue(noop), enqueue(tasks.add, 1, 2)
     Job.objects.filter(pk=between.pk).update(status="retry", attempts=2, forgiven_attempts=1)
     before = fresh(job)
@@ -197,7 +197,7 @@ def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() 
         run_here()
         assert states(job, between, other) == ["blocked", "blocked", "done"]
     found = fresh(job)
-    assert found.waiting_reason == "paused by ann: the bank is down"
+    assert found.waiting_reason == f"paused by {'a' * 150}: {'r' * 338}", "as much as fits its column"
     assert (found.started_at, found.worker, found.lease, found.deadline) == (None, None, None, None)
     assert (found.run_after, found.enqueued_at) == (before.run_after, before.enqueued_at)
     assert [found.attempts, fresh(between).attempts] == [0, 2]
@@ -323,38 +323,16 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.Monkey
 # -- what a worker knows
 
 
-def row(kind: str, name: str = "", left: float | None = None, **more: str) -> tuple[Any, ...]:
-    return kind, name, more.get("author", ""), more.get("reason", ""), left, None
-
-
-def test_what_is_learned_replaces_what_was_known() -> None:
-    pauses = Orders()
-
-    def learn(rows: list[Any], now: float) -> tuple[bool, set[str]]:
-        pauses.learn(rows, now)
-        return pauses.pause_began, pauses.pauses_ended
-
-    assert learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (True, set())
-    assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
-    assert pauses.next_end == 105.0
-    assert learn([row("task", "a.b", 4.0), row("all")], 105.0) == (False, {"queue"})
-    assert pauses.next_end == 109.0
-    assert learn([row("all")], 106.0) == (False, {"task"})
-    assert learn([row("task", "a.b", -1.0)], 107.0) == (False, {"all", "task"})
-    assert (pauses.everything, pauses.queues, pauses.tasks) == (False, set(), {})
-    assert pauses.next_end == float("inf")
-
-
-@pytest.mark.parametrize(("more", "words"), [
-    ({}, "paused"),
-    ({"author": "ann"}, "paused by ann"),
-    ({"reason": "down"}, "paused: down"),
-    ({"author": "a" * 150, "reason": "r" * 400}, f"paused by {'a' * 150}: {'r' * 338}"),
-])  # fmt: skip
-def test_the_words_for_a_job_fit_its_column(more: dict[str, str], words: str) -> None:
-    pauses = Orders()
-    pauses.learn([row("task", "a.b", None, **more)], 0.0)
-    assert pauses.tasks == {"a.b": words[:500]}
+def test_when_the_next_pause_ends_and_which_have_ended() -> None:
+    orders, found = Orders(), []
+    left: dict[str, float]
+    for now, left in (
+        (100, {"queue": 5.0, "task": 9.0}), (105, {"task": 4.0}), (106, {}), (107, {"task": -1.0}),
+    ):  # fmt: skip
+        orders.learn([(kind, "a", "", "", seconds, None) for kind, seconds in left.items()], now)
+        found.append((orders.next_end, orders.pauses_ended))
+    never = float("inf")
+    assert found == [(105.0, set()), (109.0, {"queue"}), (never, {"task"}), (never, {"task"})]
 
 
 def test_claims_grow_only_while_all_jobs_are_paused() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -140,19 +140,12 @@ def test_a_job_that_cannot_even_fail_spoils_nothing_else(caplog: pytest.LogCaptu
 # -- locked by another session
 
 
-class Locked:
-    """A server where another session holds a lock on every row."""
-
-    def run(self, *statements: Any, durable: bool) -> None:
-        raise psycopg.errors.LockNotAvailable
-
-
 def test_an_outcome_that_is_held_back_stays_and_is_not_put_off_when_another_one_meets_a_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
     monkeypatch.setattr(reporter_module, "monotonic", lambda: now)
-    session: Any = Locked()
+    session = Mock(**{"run.side_effect": psycopg.errors.LockNotAvailable})  # another one has every row
     reporter = reporter_with(("retry", False))
     assert reporter.report_one_by_one(session) == []
     now += reporter_module.TRY_LOCKED_AGAIN / 2
@@ -227,33 +220,18 @@ def test_a_locked_table_is_waited_for_over_the_same_connection_and_one_that_stay
 # -- statistics
 
 
-class Server:
-    """Counts what would be written."""
-
-    def __init__(self) -> None:
-        self.written = 0
-
-    @contextmanager
-    def aside(self, what: str) -> Iterator[None]:
-        yield
-
-    def run(self, statement: tuple[str, Any]) -> None:
-        self.written += 1
-
-
 @pytest.mark.parametrize("kind", ["snooze", "release", "unknown", "lost"])
 def test_statistics_are_written_if_an_attempt_has_ended_and_the_time_has_come(kind: str) -> None:
-    accounts, server = Accounts(), Server()
-    session: Any = server
+    accounts, session = Accounts(), Mock(aside=lambda what: nullcontext())
     accounts.count(claimed(), kind, 0.1, 0.1)
     accounts.write(session, reporter_module.FLUSH_EVERY)
-    assert server.written == 0, "this ends no attempt"
+    assert not session.run.called, "this ends no attempt"
     accounts.count(claimed(), "done", 0.1, 0.1)
     accounts.write(session, reporter_module.FLUSH_EVERY - 1)
-    assert server.written == 0
+    assert not session.run.called
     for now in (reporter_module.FLUSH_EVERY, 3 * reporter_module.FLUSH_EVERY):
         accounts.write(session, now)
-        assert server.written == 1
+        session.run.assert_called_once()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -202,10 +202,10 @@ def test_one_that_has_loaded_the_project_may_wait_for_its_database(place: Place)
     assert place.lives
 
 
-def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
+def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run_until_its_grace_period_ends(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is replaced after ``--max-jobs``, and a job may run as long as it likes."""
+    """It is replaced after ``--max-jobs``, and a job may run as long as it likes. Then it is drained."""
     place.memory.is_set_up = True
     place.memory.drains_until = float("inf")
     for _ in range(3):
@@ -213,11 +213,6 @@ def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
     assert place.state is DRAINING
     (said,) = caplog.messages
     assert "claims no more jobs, and has waited 60 s for 1 running job (x 9 s). No other" in said
-    assert place.lives
-
-
-def test_one_that_does_not_notice_the_end_of_its_grace_period_is_killed(place: Place) -> None:
-    place.memory.is_set_up = True
     place.memory.drains_until = monotonic() - spawn.END_WITHIN + 60
     place.passes(3600)
     assert place.lives

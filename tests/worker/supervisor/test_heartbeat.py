@@ -35,27 +35,20 @@ from tests.support.workers import fresh
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
 
-class Jobs:
-    """What a process has told of its jobs."""
-
-    def __init__(self, *, holds_lock: bool = True) -> None:
-        self.now: list[int] | None = []
-        self.holds_lock = holds_lock
-
-    def begun(self) -> list[int] | None:
-        return self.now
-
-
 class Supervisor:
     """A heartbeat with one process, and a clock that jumps to the next time at which there is work."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         monkeypatch.setattr(heartbeat_module, "monotonic", lambda: self.now)
-        self.child: Any = SimpleNamespace(lives=True, worker=1, jobs=Jobs())
+        self.begun: list[int] | None = []  # what the process has told of its jobs
+        self.child: Any = SimpleNamespace(lives=True, worker=1, jobs=self.jobs(holds_lock=True))
         self.children: list[Any] = [self.child]
         self.heartbeat = Heartbeat(WorkerOptions())
         assert self.heartbeat.start(lambda: None, lambda seconds: None, lambda: False)
+
+    def jobs(self, *, holds_lock: bool) -> Any:
+        return SimpleNamespace(holds_lock=holds_lock, begun=lambda: self.begun)
 
     def serve(self) -> float:
         """Do what is due next, and return the pause before it."""
@@ -76,7 +69,7 @@ class Supervisor:
         self.turn()
         row = Worker.objects.get(pk=1)
         is_new = row.heartbeat_at > timezone.now() - timedelta(seconds=30)
-        assert not is_new or row.started_jobs == self.child.jobs.now
+        assert not is_new or row.started_jobs == self.begun
         return is_new
 
 
@@ -112,16 +105,16 @@ def test_which_heartbeats_are_sent(
 ) -> None:
     settings.PGQUEUE = {"LEASE": lease}
     for now, sent in steps:
-        supervisor.child.jobs.now = now
+        supervisor.begun = now
         assert "".join("+" if supervisor.beats() else "-" for _ in sent) == sent
 
 
-@pytest.mark.parametrize("change", [{"jobs": Jobs(holds_lock=False)}, {"worker": 1, "lives": False}])
+@pytest.mark.parametrize("lives", [True, False])
 def test_a_process_that_lost_its_lock_or_is_stopped_is_no_idle_one(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     supervisor.turn()
-    vars(supervisor.child).update(change)
+    vars(supervisor.child).update(lives=lives, jobs=supervisor.jobs(holds_lock=not lives))
     beat = Mock(wraps=supervisor.heartbeat._beat)
     monkeypatch.setattr(supervisor.heartbeat, "_beat", beat)
     for _ in range(3):
@@ -172,15 +165,6 @@ def test_a_worker_that_is_dead_already_is_recovered_with_the_next_heartbeat_batc
     turns = [supervisor.turn() for _ in range(5)]
     assert {fresh(job).status for job in jobs} == {"pending"}
     assert turns == pytest.approx([1.0, 1.0, heartbeat_module._AFTER, 0.1, 0.1])
-
-
-def test_the_heartbeat_finds_a_schedule_that_is_due_and_fires_it_at_once(supervisor: Supervisor) -> None:
-    supervisor.turn()
-    schedule = overdue()
-    paused = 0.0
-    while not jobs_of(schedule):
-        paused += supervisor.turn()
-    assert paused <= 2.1  # every second heartbeat is left out
 
 
 def test_a_worker_that_starts_waits_for_a_lock_and_says_so(
