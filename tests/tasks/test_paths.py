@@ -29,7 +29,7 @@ from django_pgqueue.admin.schedules.admin import suggestions
 from django_pgqueue.checks import tasks as checks
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.tasks import paths, signatures
+from django_pgqueue.tasks import paths
 from django_pgqueue.tasks.paths import discover, task_modules
 from django_pgqueue.tasks.registry import declared_queues, known_tasks
 from django_pgqueue.tasks.signatures import _problem, check_call
@@ -278,17 +278,6 @@ def test_the_check_and_python_agree(
 
 
 @task
-def anything(first: int, /, second: int = 0, **rest: int) -> None: ...
-
-
-def test_keywords_with_the_name_of_a_positional_parameter() -> None:
-    """Python puts them into ``**rest``."""
-    check_call(anything, [1], {"first": 2, "third": 3})
-    with pytest.raises(TypeError, match=r"anything\(\) missing a required argument: 'first'"):
-        check_call(anything, [], {"first": 2})
-
-
-@task
 def order(number: int, /, note: str = "", *, urgent: bool, color: str = "") -> None: ...
 
 
@@ -313,11 +302,6 @@ def test_the_words(called: Any, args: Any, kwargs: Any, words: str) -> None:
         check_call(called, args, kwargs)
     assert type(caught.value) is TypeError
     assert str(caught.value).startswith(f"tests.tasks.test_paths.{words}")
-
-
-def test_the_context_is_not_among_the_arguments() -> None:
-    check_call(in_context, [1], {})
-    check_call(in_context, [], {"number": 1})
 
 
 def test_what_bind_overlooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,18 +363,3 @@ def test_a_wrapper_may_say_how_it_is_called(monkeypatch: pytest.MonkeyPatch) -> 
     function.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="too many positional arguments"):
         check_call(task(function), [1], {})
-
-
-def test_the_signature_is_read_once_for_a_task_and_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
-    signature_of = signatures._signature
-
-    def reading(function: Any) -> inspect.Signature:
-        read.append(function)
-        return signature_of(function)
-
-    monkeypatch.setattr(signatures, "_signature", reading)
-    made = task(injects(declared))
-    for variant in (made, made.using(priority=3), made.using(queue_name="slow")):
-        check_call(variant, [1], {})
-    assert len(read) == 1

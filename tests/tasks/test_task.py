@@ -16,22 +16,20 @@ import django
 import pytest
 from asgiref.sync import async_to_sync
 from django.test import override_settings
-from django.utils.timezone import get_default_timezone
 
 import django_pgqueue
-from django_pgqueue import BoundTask, Task, Unique, compat, task
+from django_pgqueue import Task, Unique, compat, task
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks.paths import check_path
 from django_pgqueue.tasks.routing import implicit_backend
-from django_pgqueue.tasks.task import DjangoMadeTask, adopt, declared_tasks, find_task
+from django_pgqueue.tasks.task import DjangoMadeTask, find_task
 from tests.app.limit_tasks import ship
 from tests.app.worker_tasks import add
 from tests.receipts.tasks import send as send_receipt
 from tests.support.wording import refusals
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
-FOREIGN = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
 
 
 @task(queue_name="mail", priority=10, metadata={"team": "shop", "level": 1})
@@ -219,17 +217,9 @@ def test_a_subclass_may_add_a_field() -> None:
 def test_call() -> None:
     assert send.call(1, note="x") == "1x"
     assert sleepy.call(1) == 2
-    assert any_name.call(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6) == [1, 2, 3, 4, 5, 6]
+    assert any_name.bind(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6).call() == [1, 2, 3, 4, 5, 6]
     assert (async_to_sync(sleepy.acall)(1), async_to_sync(send.acall)(1)) == (2, "1")
     assert async_to_sync(any_name.acall)(1, 2, 3, 4, 5, run_after=6) == [1, 2, 3, 4, 5, 6]
-
-
-def test_bind_reserves_no_name() -> None:
-    bound = any_name.bind(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6)
-    assert isinstance(bound, BoundTask)
-    assert bound.task is any_name
-    assert bound.args == ()
-    assert set(bound.kwargs) == {"self", "task", "args", "kwargs", "cls", "run_after"}
 
 
 def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
@@ -377,14 +367,6 @@ def test_a_delay_is_kept_as_such() -> None:
     assert variant.using(priority=1).run_after_delta == timedelta(minutes=5)
 
 
-@override_settings(USE_TZ=False)
-def test_naive_times_are_accepted_without_time_zone_support() -> None:
-    variant = send.using(run_after=datetime(2030, 1, 1))  # noqa: DTZ001
-    assert variant.run_after == datetime(2030, 1, 1, tzinfo=get_default_timezone())
-    for good in (datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)):
-        assert send.using(run_after=good) is not None
-
-
 @pytest.mark.parametrize("original", [
     send,
     sleepy,
@@ -432,14 +414,6 @@ def test_a_path_that_does_not_lead_back(function: Callable[..., None], reason: s
         implicit_backend().validate_task(unreachable)
 
 
-def test_a_path_that_leads_nowhere() -> None:
-    def gone(x: int) -> None: ...
-
-    gone.__qualname__ = "gone"
-    with pytest.raises(InvalidTask, match=r"tests.tasks.test_task.gone cannot be imported by a worker"):
-        implicit_backend().validate_task(task(gone))
-
-
 def test_a_task_of_main_is_refused() -> None:
     code = """
 from django.conf import settings
@@ -454,12 +428,6 @@ except Exception as error:
     print(error)
 """
     assert "a worker cannot import __main__" in in_a_fresh_process(code)
-
-
-def test_the_verdict_is_kept_and_shared_with_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_path(send.func)
-    monkeypatch.setattr("django_pgqueue.tasks.paths.import_string", lambda _: pytest.fail("looked again"))
-    check_path(send.using(priority=3).func)
 
 
 def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,44 +464,6 @@ def test_find_task_survives_a_module_that_raises(
     with pytest.raises(UnknownTask, match=error.__name__) as caught:
         find_task("project_that_raises.tasks.run")
     assert isinstance(caught.value.__cause__, error)
-
-
-@pytest.fixture
-def of_another_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    with override_settings(TASKS={"default": FOREIGN, "pg": OURS}):
-        plain_task: Any = compat.DjangoTask(
-            func=plain.func, priority=0, backend="default", queue_name="default", run_after=None
-        )
-        monkeypatch.setattr(sys.modules[__name__], "plain", plain_task)
-        yield plain_task
-
-
-def test_a_task_of_another_backend_is_adopted(of_another_backend: Any) -> None:
-    assert not isinstance(of_another_backend, Task)
-    adopted: Any = adopt(of_another_backend.using(backend="pg", priority=5))
-    assert isinstance(adopted, Task)
-    assert (adopted.backend, adopted.priority, adopted.max_attempts) == ("pg", 5, 1)
-    assert adopt(adopted) is adopted
-    found = find_task("tests.tasks.test_task.plain")
-    assert isinstance(found, Task)
-    assert found.func is of_another_backend.func
-    assert find_task("tests.tasks.test_task.plain").call(1) is None
-
-
-def test_a_plain_task_with_a_bad_time_gets_a_clear_error(of_another_backend: Any) -> None:
-    ours = of_another_backend.using(backend="pg")
-    assert adopt(ours.using(run_after=timedelta(minutes=5))).run_after_delta == timedelta(minutes=5)
-    with pytest.raises(InvalidTask, match="run_after must be"):
-        ours.using(run_after=5)
-    with pytest.raises(InvalidTask, match="Decorate the function"):
-        adopt(replaced)  # type: ignore[arg-type]
-
-
-def test_declared_tasks_are_known_for_the_checks() -> None:
-    known = list(declared_tasks())
-    assert any(each is send for each in known)
-    variant = send.using(priority=77)
-    assert not any(each is variant for each in declared_tasks())
 
 
 def test_a_task_of_djangos_decorator_is_ours_with_one_attempt() -> None:

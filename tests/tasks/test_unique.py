@@ -245,6 +245,3 @@ def test_a_batch_that_is_not_open() -> None:
     assert repr(opened(7)) == "<Batch 7>"
     with pytest.raises(ValueError, match="at most 200 characters"):
         Batch("x" * 201)
-    wrong: Any = 5
-    with pytest.raises(TypeError, match=r"Batch\(name\) takes a string, not int"):
-        Batch(wrong)
