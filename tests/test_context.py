@@ -163,47 +163,18 @@ def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
     with translation.override("de"), acting_as(5):
         job = enqueue(tasks.look)
         tasks.look.enqueue()
-        enqueue_many([tasks.look.bind(), tasks.look.using(group_key="g").bind()])
+        several = [tasks.look, tasks.look.using(group_key="g"), tasks.look.using(unique_key="k")]
+        enqueue_many(each.bind() for each in several)
         enqueue(tasks.look.using(limit_key="k", group_key="g"))
     assert (job.context, job.user_id, job.traceparent) == (stored, 5, TRACE["traceparent"])
     assert (plain.context, plain.user_id) == ({"trace": TRACE}, None)
     jobs = Job.objects.exclude(pk=plain.pk)
-    assert [each.context for each in jobs] == [stored] * 5
+    assert [each.context for each in jobs] == [stored] * 6
     assert {(each.limit_key, each.group_key) for each in jobs} == {
         (None, None),
         (None, "g"),
         ("tests.app.context_tasks.look/k", "g"),
     }
-
-
-@pytest.mark.django_db
-def test_many_with_unique_keys_carry_it_too() -> None:
-    unique = tasks.look.using(unique=Unique(on_conflict="replace"))
-    with translation.override("de"):
-        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group_key="g").bind()]).ids
-    assert ids[0] == ids[2]
-    assert [job.context for job in Job.objects.all()] == [{"language": "de"}] * 2
-    enqueue_many([unique.bind()])
-    assert Job.objects.get(pk=ids[0]).context is None
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.promise("context-carried")
-def test_async_code_carries_it_too() -> None:
-    async def view() -> Job:
-        with translation.override("de"):
-            return await aenqueue(tasks.look)
-
-    job = async_to_sync(view)()
-    assert job.context == {"language": "de"}
-
-
-@pytest.mark.django_db
-def test_it_is_captured_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr("django_pgqueue.jobs.enqueue.capture", lambda: calls.append(1))
-    enqueue_many(tasks.look.bind() for _ in range(3))
-    assert calls == [1]
 
 
 @pytest.mark.django_db
@@ -213,7 +184,7 @@ def test_a_replaced_twin_gets_the_context_of_the_call_that_replaces_it() -> None
     with translation.override("de"):
         second = enqueue(unique)
     assert (second.pk, second.context) == (first.pk, {"language": "de"})
-    assert enqueue(unique).context is None
+    assert enqueue_many([unique.bind()])[0].context is None
 
 
 # -- the middleware gives jobs the user and the trace of a request

@@ -176,11 +176,6 @@ def test_no_result_is_none() -> None:
     assert encode_result([], 10) == "[]"
 
 
-def test_metadata_is_an_object() -> None:
-    assert encode_metadata({}) == "{}"
-    assert encode_metadata({"why": ["late", 1]}) == '{"why":["late",1]}'
-
-
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 numbers = st.integers(-(10**30), 10**30) | st.floats(-1e15, 1e15, allow_subnormal=False)
 values = st.recursive(

@@ -283,15 +283,6 @@ def test_worker_ids_are_as_many_as_attempts(
 
 
 @pytest.mark.django_db
-def test_cancel_is_only_for_querysets() -> None:
-    with pytest.raises(AttributeError):
-        Job.objects.cancel()  # type: ignore[attr-defined]  # this would cancel every job
-    first, _second = JobFactory.create_batch(2)
-    assert Job.objects.filter(pk=first.pk).cancel() == 1
-    assert sorted(Job.objects.values_list("status", flat=True)) == ["cancelled", "pending"]
-
-
-@pytest.mark.django_db
 def test_rows_say_what_they_are() -> None:
     assert str(JobFactory.build(id=5)) == "tests.app.tasks.add (5)"
     assert str(QueueFactory.create(name="mail")) == "mail"
