@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,15 +142,6 @@ def test_deleting_rows_cancels_their_jobs(order: Order) -> None:
     assert (job.status, job.waiting_reason) == ("cancelled", "its row in receipts_receipt was deleted")
     assert Job.objects.get(pk=over.pk).waiting_reason == ""
     assert Job.objects.get(pk=other.pk).status == "pending"
-
-
-def test_a_cascade_of_the_database_cancels_jobs(order: Order) -> None:
-    execute(
-        "ALTER TABLE receipts_receipt ADD FOREIGN KEY (order_id) REFERENCES receipts_order ON DELETE CASCADE"
-    )
-    row = insert(order)
-    execute("DELETE FROM receipts_order")
-    assert Job.objects.get(pk=row.pk).status == "cancelled"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -342,23 +331,6 @@ def test_a_call_in_another_database_stores_its_row_there() -> None:
 def test_a_database_without_the_table(order: Order) -> None:
     with pytest.raises(InvalidTask, match=r"the database routers keep receipts.Receipt out of it"):
         enqueue(send, receipt(order))
-
-
-def test_fixtures(order: Order, tmp_path: Path) -> None:
-    job = Job.objects.create(task_path=send.module_path)
-
-    def load(key: int | None) -> None:
-        fields = {"order": order.pk, "email": "a@b.c"}
-        path = tmp_path / "rows.json"
-        path.write_text(json.dumps([{"model": "receipts.receipt", "pk": key, "fields": fields}]))
-        with transaction.atomic():
-            call_command("loaddata", str(path), verbosity=0)
-
-    load(job.pk)  # after its job, as dumpdata sorts them
-    load(None)  # a row without a key is enqueued
-    assert Receipt.objects.filter(job__status="pending").count() == 2
-    with pytest.raises(IntegrityError, match="does not come from the sequence"):
-        load(2**62)
 
 
 @pytest.mark.django_db(transaction=True)

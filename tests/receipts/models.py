@@ -10,6 +10,7 @@ from django_pgqueue import JobPayload
 class Order(models.Model):
     """What the payloads refer to."""
 
+    id = models.BigAutoField(primary_key=True)
     total = models.IntegerField(default=0)
 
     def __str__(self) -> str:

@@ -30,9 +30,9 @@ def order(**options: Any) -> Any:
     return models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="receipts.order", **options)
 
 
-def email() -> Any:
-    """Return the address of a mail."""
-    return models.EmailField(max_length=254)
+def mail(*more: tuple[str, Any]) -> list[tuple[str, Any]]:
+    """Return the fields of a mail."""
+    return [("job", job()), ("email", models.EmailField(max_length=254)), ("order", order()), *more]
 
 
 class Migration(migrations.Migration):
@@ -44,30 +44,16 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="Order",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+            "Order",
+            [
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("total", models.IntegerField(default=0)),
             ],
         ),
+        migrations.CreateModel("Charge", mail(("paid", models.BooleanField(default=False)))),
         migrations.CreateModel(
-            name="Charge",
-            fields=[
-                ("job", job()),
-                ("email", email()),
-                ("paid", models.BooleanField(default=False)),
-                ("order", order()),
-            ],
-            options={"abstract": False},
-        ),
-        migrations.CreateModel(
-            name="SignedCharge",
-            fields=[
+            "SignedCharge",
+            [
                 (
                     "charge_ptr",
                     models.OneToOneField(
@@ -81,32 +67,24 @@ class Migration(migrations.Migration):
                 ),
                 ("signature", models.CharField(max_length=20)),
             ],
-            options={"abstract": False},
             bases=("receipts.charge",),
         ),
+        migrations.CreateModel("Reminder", mail()),
         migrations.CreateModel(
-            name="Reminder",
-            fields=[("job", job()), ("email", email()), ("order", order())],
-            options={"abstract": False},
-        ),
-        migrations.CreateModel(
-            name="Visit",
-            fields=[
+            "Visit",
+            [
                 ("job", job()),
                 ("customer", models.CharField(db_column="customer_name", max_length=300, null=True)),
                 ("order", order(null=True)),
             ],
-            options={"abstract": False},
         ),
         migrations.CreateModel(
-            name="Receipt",
-            fields=[("job", job()), ("email", email()), ("order", order())],
-            options={
+            "Receipt",
+            mail(),
+            {
                 "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("email", "refused"), _negated=True), name="receipt_email"
-                    )
-                ],
+                    models.CheckConstraint(condition=~models.Q(email="refused"), name="receipt_email")
+                ]
             },
         ),
         PayloadTriggers("Receipt", "tests.receipts.tasks.send"),
