@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django_pgqueue import current_job, task
 
 from .models import Entry
-from .worker_tasks import SEEN, gate
+from .worker_tasks import SEEN, ask, gate
 
 #: The jobs that have met, and the event that they wait for on their loop.
 MEETING: dict[str, Any] = {"count": 0, "event": None}
@@ -43,23 +43,13 @@ async def meet_between_queries(count: int) -> None:
 
 
 def _sessions() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend'"
-        )
-        count: int = cursor.fetchone()[0]
-    return count
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    return int(ask(f"{query} AND backend_type = 'client backend'")[0])
 
 
 @task
 async def sleep_forever() -> None:
     SEEN.append(current_job().pk)
-    await asyncio.sleep(600)
-
-
-@task(timeout=1, max_attempts=1)
-async def sleep_too_long() -> None:
     await asyncio.sleep(600)
 
 
@@ -81,8 +71,7 @@ def _take(kind: str) -> Any:
         transaction.atomic().__enter__()
         connection.close()
     elif kind == "setting":
-        with connection.cursor() as cursor:
-            cursor.execute("SET application_name = 'kept'")
+        ask("SET application_name = 'kept'")
     elif kind == "cursor":
         cursor = connection.cursor()
         cursor.execute("SELECT 1")

@@ -11,11 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from django_pgqueue import task
 
 from .models import Entry
+from .worker_tasks import backend_pid
 
 FORK = multiprocessing.get_context("fork")
 
@@ -135,19 +136,13 @@ def _in_child(work: Any) -> int:
     return exit_code(pid)
 
 
-def _backend() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
-
-
 @task(max_attempts=1)
 def share_connection() -> list[Any]:
     """Work with the database in both processes."""
-    before = _backend()
+    before = backend_pid()
     codes = [_in_child(lambda: Entry.objects.create(key="child")) for _ in range(2)]
     Entry.objects.create(key="parent")
-    return [codes, _backend() == before]
+    return [codes, backend_pid() == before]
 
 
 @task(max_attempts=1)
@@ -173,7 +168,7 @@ def leave_child(path: str, stop: str) -> None:
     """Open a transaction, start a child that lives until a file exists, and wait to be killed."""
     with transaction.atomic():
         Entry.objects.create(key="never committed")
-        backend = _backend()
+        backend = backend_pid()
         pid = os.fork()
         if pid == 0:
             say(path, backend)

@@ -16,6 +16,7 @@ from django_pgqueue import BoundTask, current_job, enqueue, task
 from django_pgqueue.models.current import CurrentJob
 
 from .models import Entry
+from .worker_tasks import ask
 
 SEEN: list[str] = []
 CALLS: list[str] = []
@@ -166,8 +167,7 @@ def look_atomic() -> str:
 @task(atomic=True)
 def leave() -> None:
     """Let another worker have the job."""
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [current_job().pk])
+    ask("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", current_job().pk)
 
 
 @task(max_attempts=1)

@@ -19,16 +19,11 @@ from django_pgqueue import CancelJob, acancel, aenqueue, cancel, current_job, en
 from django_pgqueue.models import Job
 
 from .models import Entry
-from .worker_tasks import SEEN, gate
+from .worker_tasks import SEEN, ask, backend_pid, gate
 
 
-def _execute(*statements: Any) -> Callable[[], None]:
-    def run() -> None:
-        with connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    return run
+def _execute(*statements: Any) -> Callable[[], Any]:
+    return lambda: [*map(ask, statements)]
 
 
 def _in_a_transaction(*statements: Any) -> Callable[[], None]:
@@ -40,14 +35,7 @@ def _in_a_transaction(*statements: Any) -> Callable[[], None]:
 
 
 def _set_raw(name: str, value: Any) -> Callable[[], None]:
-    def run() -> None:
-        setattr(connection.connection, name, value)
-
-    return run
-
-
-def _past_django() -> None:
-    connection.connection.execute("SET DateStyle = 'German'")
+    return lambda: setattr(connection.connection, name, value)
 
 
 def _without_a_watch() -> None:
@@ -56,7 +44,7 @@ def _without_a_watch() -> None:
 
 
 #: Statements that leave something in a session, by name.
-STATES: dict[str, Callable[[], None]] = {
+STATES: dict[str, Callable[[], Any]] = {
     "variable": _execute("SET statement_timeout = 9000"),
     "search_path": _execute("set SESSION search_path TO pg_catalog"),
     "after another": _execute("SELECT 1; /* a */ SET statement_timeout = 9000"),
@@ -79,7 +67,7 @@ STATES: dict[str, Callable[[], None]] = {
     "raw read-only": _set_raw("read_only", True),
     "raw autocommit": _set_raw("autocommit", False),
     "raw rows": _set_raw("row_factory", dict_row),
-    "past Django": _past_django,
+    "past Django": lambda: connection.connection.execute("SET DateStyle = 'German'"),
     "without a watch": _without_a_watch,
 }
 
@@ -96,22 +84,12 @@ _LOOK = """
 
 
 def _look() -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(_LOOK)
-        return list(cursor.fetchone())
+    return list(ask(_LOOK))
 
 
 def _leave_state(kind: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (pid,) = cursor.fetchone()
+    pid = backend_pid()
     STATES[kind]()
-    return int(pid)
-
-
-def _give_back_with_state(kind: str) -> int:
-    pid = _leave_state(kind)
-    connection.close()
     return pid
 
 
@@ -151,7 +129,9 @@ async def tleave_state(kind: str) -> int:
 @task(max_attempts=1)
 def give_back_with_state(kind: str) -> int:
     """Do the same, but close the connection, so that a pool gets it back before the worker can see it."""
-    return _give_back_with_state(kind)
+    pid = _leave_state(kind)
+    connection.close()
+    return pid
 
 
 @task(max_attempts=1)
@@ -215,13 +195,6 @@ def _raise(error: BaseException | type[BaseException]) -> Callable[[], None]:
     return run
 
 
-def _raise_again() -> None:
-    """Raise the same object in all attempts, like a module-level exception."""
-    raise _SAME
-
-
-_SAME = ValueError("the same")
-
 #: Ways to leave a task, by name.
 ERRORS: dict[str, Callable[[], Any]] = {
     "BaseException": _raise(Base),
@@ -241,7 +214,7 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "recursive": _raise(Recursive),
     "group": lambda: _raise(ExceptionGroup("many", [ValueError(), ExceptionGroup("in", [KeyError()])]))(),
     "base group": lambda: _raise(BaseExceptionGroup("many", [SystemExit(), KeyboardInterrupt(), Base()]))(),
-    "the same again": _raise_again,
+    "the same again": _raise(ValueError("the same")),  # one object in all attempts
 }
 
 

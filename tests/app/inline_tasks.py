@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from django_pgqueue import CancelJob, Concurrency, RateLimit, RetryLater, Snooze, current_job, enqueue, task
 
 from .models import Entry
+from .worker_tasks import backend_pid
 
 #: What jobs have seen, in order.
 SEEN: list[Any] = []
@@ -21,14 +22,10 @@ class Fatal(Exception):
     """An error that no retry would mend."""
 
 
-def describe_connection() -> int:
-    return int(connection.connection.info.backend_pid)
-
-
 @task
 def describe(number: int) -> dict[str, Any]:
     job = current_job()
-    return {"seven": number, "job": job.pk, "attempt": job.attempts, "connection": describe_connection()}
+    return {"seven": number, "job": job.pk, "attempt": job.attempts, "connection": backend_pid()}
 
 
 @task

@@ -15,20 +15,6 @@ from tests.app.models import Entry
 from tests.app.worker_tasks import gate
 
 
-@task(timeout=1, max_attempts=1)
-def too_long(name: str) -> str:
-    """Runs an endless loop in Python."""
-    gate(f"{name} runs").set()
-    while True:
-        time.sleep(0.001)
-
-
-@task(timeout=1, max_attempts=1)
-async def atoo_long(name: str) -> None:
-    gate(f"{name} runs").set()
-    await asyncio.sleep(600)
-
-
 @task(timeout=1, max_attempts=2, backoff=0)
 def too_long_once() -> str:
     if current_job().attempts > 1:
@@ -165,5 +151,4 @@ def dies_once_then_never_ends(key: str) -> None:
 
 @task(on_lost="fail")
 def dies_and_must_not_run_twice(key: str) -> None:
-    Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
-    os.kill(os.getpid(), signal.SIGKILL)
+    _die_once(key)

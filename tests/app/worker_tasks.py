@@ -10,12 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection, connections, transaction
+from django.db import DataError, connection, connections, transaction
 
 from django_pgqueue import CancelJob, JobContext, RetryLater, Snooze, current_job, enqueue, task
 from django_pgqueue.compat import TaskContext
@@ -192,14 +192,6 @@ def cancel_itself(reason: str = "") -> None:
     raise CancelJob(f"{reason}\0")
 
 
-@task(max_attempts=1)
-def raise_base(name: str) -> None:
-    raise {
-        "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt, "GeneratorExit": GeneratorExit,
-        "StopIteration": StopIteration, "CancelledError": asyncio.CancelledError,
-    }[name]("from the task")  # fmt: skip
-
-
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise SystemExit("no")
@@ -209,12 +201,10 @@ class Unprintable(Exception):
 
 @task(max_attempts=1)
 def raise_odd(kind: str) -> None:
-    if kind == "unprintable":
-        raise Unprintable
-    if kind == "nul":
-        raise ValueError("a\0b")
-    if kind == "group":
-        raise ExceptionGroup("many", [ValueError("one"), KeyError("two")])
+    raise {
+        "unprintable": Unprintable(), "nul": ValueError("a\0b"), "SystemExit": SystemExit("from the task"),
+        "group": ExceptionGroup("many", [ValueError("one"), KeyError("two")]),
+    }[kind]  # fmt: skip
 
 
 @task(max_attempts=5, backoff=0)
@@ -237,16 +227,12 @@ def _seen(context: JobContext, value: int) -> dict[str, Any]:
     if context.attempt < value:
         raise ValueError("again")
     result = context.task_result
+    errors = [error.exception_class_path for error in result.errors]
     return {
         "is current": context.job is current_job(),
         "is Django's": isinstance(context, TaskContext),
         "job": [context.job.pk, context.job.status, context.job.attempts],
-        "result": [
-            result.id,
-            result.status,
-            result.attempts,
-            [e.exception_class_path for e in result.errors],
-        ],
+        "result": [result.id, result.status, result.attempts, errors],
     }
 
 
@@ -366,46 +352,44 @@ async def ablock_thread(name: str) -> None:
     await sync_to_async(block)()
 
 
-def _backend() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        pid: int = cursor.fetchone()[0]
-    return pid
+def ask(query: Any, *parameters: Any, using: str = "default") -> Any:
+    """Execute a statement on the connection of this thread, and return its first row."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        return cursor.fetchone() if cursor.description else None
+
+
+def backend_pid() -> int:
+    """Return the server process of this thread's connection."""
+    return int(ask("SELECT pg_backend_pid()")[0])
 
 
 @task
 def backend() -> int:
-    """Return the server process of this thread's connection."""
-    return _backend()
+    return backend_pid()
 
 
 @task
 async def abackend() -> int:
-    return await sync_to_async(_backend)()
+    return await sync_to_async(backend_pid)()
 
 
 def _leave(kind: str) -> int:
-    pid = _backend()
-    if kind == "transaction":
-        transaction.atomic().__enter__()
-        Entry.objects.create(key="left in a transaction")
-    elif kind == "empty transaction":
-        transaction.atomic().__enter__()
-    elif kind == "closed in a transaction":
-        transaction.atomic().__enter__()
-        connection.close()
-    elif kind == "autocommit off":
-        transaction.set_autocommit(False)
-        Entry.objects.create(key="left without autocommit")
-    elif kind == "broken":
+    pid = backend_pid()
+    if kind == "broken":
         connection.connection.close()
-    elif kind == "error":
+        return pid
+    if kind == "autocommit off":
+        transaction.set_autocommit(False)
+    else:
         transaction.atomic().__enter__()
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1 / 0")
-        except Exception:
-            SEEN.append("error")
+    if kind in ("transaction", "autocommit off"):
+        Entry.objects.create(key="left uncommitted")
+    elif kind == "closed in a transaction":
+        connection.close()
+    elif kind == "error":
+        with suppress(DataError):
+            ask("SELECT 1 / 0")
     return pid
 
 
@@ -442,8 +426,7 @@ def hurry(key: str) -> None:
     """Write a row, and let the session have a short lock timeout, as its role might have."""
     Entry.objects.create(key=key)
     SEEN.append(current_job().attempts)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL lock_timeout = '20ms'")
+    ask("SET LOCAL lock_timeout = '20ms'")
     gate(f"{key} runs").set()
     assert gate(key).wait(DEADLINE)
 
@@ -461,8 +444,7 @@ def end_session(alias: str = "default") -> None:
     """Write a row, and end the session of this transaction, or of another database."""
     Entry.objects.create(key="session")
     SEEN.append(current_job().attempts)
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    ask("SELECT pg_terminate_backend(pg_backend_pid())", using=alias)
 
 
 @task(atomic=True, max_attempts=1)
@@ -471,15 +453,13 @@ def meet_full_disk(code: str = "disk_full") -> None:
     Entry.objects.create(key="full")
     SEEN.append(current_job().attempts)
     if len(SEEN) == 1:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$")
+        ask(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$")
 
 
 @task(atomic=True, max_attempts=1)
 def increment(key: str) -> int:
     """Read, wait for another job, then write. Under REPEATABLE READ, one of two must be repeated."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    ask("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     entry = Entry.objects.get(key=key)
     SEEN.append("read")
     gate(f"{key} runs").set()
@@ -501,14 +481,6 @@ def frozen() -> list[int]:
     return [gc.get_freeze_count(), len(gc.get_objects())]
 
 
-@task
-def enqueue_chain(length: int) -> None:
-    """Enqueue the next job of a chain."""
-    SEEN.append(length)
-    if length:
-        enqueue(enqueue_chain, length - 1)
-
-
 @task(backend="nowhere", max_attempts=1)
 def elsewhere() -> None:
     """A task of a backend that these settings do not have."""
@@ -518,12 +490,10 @@ def elsewhere() -> None:
 @task
 def lose_own_lease() -> None:
     """Do what a recovery does while the job runs: put it back in its queue, due in an hour."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
-            " run_after = now() + interval '1 hour' WHERE id = %s",
-            [current_job().pk],
-        )
+    ask(
+        "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
+        " run_after = now() + interval '1 hour' WHERE id = %s", current_job().pk,
+    )  # fmt: skip
 
 
 @task

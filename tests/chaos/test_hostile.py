@@ -118,7 +118,7 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     (worker,) = command.workers()
     closing = enqueue(tasks.close_streams)
     others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(5)).ids
-    failing = enqueue(worker_tasks.raise_base, "SystemExit")
+    failing = enqueue(worker_tasks.raise_odd, "SystemExit")
     over(closing, failing, *others)
     assert fresh(closing).status == "done"
     assert fresh(failing).status == "failed"

@@ -21,7 +21,7 @@ from django_pgqueue.context import current_tenant, for_tenant
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import Job, Schedule, UniqueWindow
 from tests.admin.helpers import opened, staff
-from tests.app import worker_tasks as tasks
+from tests.app.inline_tasks import see_and_enqueue
 from tests.app.tasks import noop, searched
 from tests.management.test_subcommands import run
 from tests.support import jobs as support
@@ -144,7 +144,7 @@ def test_a_window_is_of_one_tenant() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("tenant-carried")
 def test_a_job_passes_its_tenant_on() -> None:
-    first = enqueue(tasks.enqueue_chain.using(tenant="acme"), 2)
+    first = enqueue(see_and_enqueue.using(tenant="acme"), 2)
     run_due()
     assert {job.tenant for job in Job.objects.all()} == {"acme"}
     assert Job.objects.count() == 3

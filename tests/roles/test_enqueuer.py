@@ -86,7 +86,7 @@ def test_a_result_is_for_the_role_that_has_enqueued(
 ) -> None:
     web, shop = login(installed.web), login(installed.shop)
     job = value(web, f"SELECT pgqueue_enqueue('{ECHO}', '[40, 2]')")
-    broken = value(web, "SELECT pgqueue_enqueue('tests.app.worker_tasks.raise_base', max_attempts => 1)")
+    broken = value(web, "SELECT pgqueue_enqueue('tests.app.worker_tasks.raise_odd', max_attempts => 1)")
     assert value(web, "SELECT status FROM pgqueue_result(%s)", job) == "pending"
     run_due()
     said = "SELECT status, is_finished, result, attempts, error_class FROM pgqueue_result(%s)"
@@ -286,7 +286,7 @@ def test_the_server_decides_how_large_a_job_may_be(
     with override_settings(PGQUEUE={"MAX_JSON_BYTES": 3_000_000}):
         tell_retention(session)
     broken = "SELECT pgqueue_enqueue(%s, jsonb_build_array(%s::text), max_attempts => 1, options => %s)"
-    job = value(web, broken, "tests.app.worker_tasks.raise_base", LARGE, options)
+    job = value(web, broken, "tests.app.worker_tasks.raise_odd", LARGE, options)
     tell_retention(session)  # as before
     run_due()
     assert Job.objects.get(pk=job).status == "failed"

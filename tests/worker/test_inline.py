@@ -16,6 +16,7 @@ from django_pgqueue.models import Job, JobStat
 from django_pgqueue.worker.inline import InlineWorker
 from tests.app import inline_tasks as tasks
 from tests.app.models import Entry
+from tests.app.worker_tasks import backend_pid
 from tests.support.jobs import sql
 from tests.support.workers import fresh
 
@@ -51,7 +52,7 @@ def test_a_job_runs_on_this_thread_and_connection(worker: InlineWorker) -> None:
     job = enqueue(tasks.describe, 7)
     assert run_all(worker) == ["done"]
     job = fresh(job)
-    assert job.result == {"seven": 7, "job": job.pk, "attempt": 1, "connection": tasks.describe_connection()}
+    assert job.result == {"seven": 7, "job": job.pk, "attempt": 1, "connection": backend_pid()}
     assert (job.status, job.worker, job.attempts) == ("done", worker.worker, 1)
 
 

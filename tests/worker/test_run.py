@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_jobs_that_are_over_know_how_long_they_ran() -> None:
     done = [tasks.noop.bind(), tasks.anote.bind("a"), tasks.effect.bind("a")]
-    ids = enqueue_many([*done, tasks.raise_base.bind("SystemExit"), tasks.cancel_itself.bind()]).ids
+    ids = enqueue_many([*done, tasks.raise_odd.bind("SystemExit"), tasks.cancel_itself.bind()]).ids
     run_due()
     jobs: list[Any] = [fresh(pk) for pk in ids]
     assert [job.status for job in jobs] == ["done", "done", "done", "failed", "cancelled"]

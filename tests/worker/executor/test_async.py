@@ -15,7 +15,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
 from django_pgqueue.worker.executor import connections, event_loop, timeouts
 from django_pgqueue.worker.executor.event_loop import JobThread, SyncThreads
-from tests.app import async_tasks, worker_tasks as tasks
+from tests.app import async_tasks, timing_tasks, worker_tasks as tasks
 from tests.app.async_tasks import MEETING
 from tests.app.models import Entry
 from tests.support.workers import DEADLINE, RunningWorker, done, fresh, run_due, until, working
@@ -117,7 +117,7 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
         return connect(alias)
 
     monkeypatch.setattr(timeouts, "connect", count)
-    ids = enqueue_many(async_tasks.sleep_too_long.bind() for _ in range(100)).ids
+    ids = enqueue_many(timing_tasks.awaits.bind("never") for _ in range(100)).ids
     run_due(threads=1, async_slots=100)
     assert statuses(ids) == {"failed": 100}
     assert {job.errors[0]["class"] for job in Job.objects.all()} == {"django_pgqueue.exceptions.TaskTimeout"}

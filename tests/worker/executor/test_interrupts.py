@@ -65,8 +65,8 @@ def error_class(job: Any) -> str:
 
 
 ENDS = {  # status, result, attempts, errors
-    "sync": (timing.too_long.bind("a"), "failed", None, 1, 1),
-    "async": (timing.atoo_long.bind("a"), "failed", None, 1, 1),
+    "sync": (timing.waits_for.bind("a"), "failed", None, 1, 1),
+    "async": (timing.awaits.bind("a"), "failed", None, 1, 1),
     "a timeout is an attempt": (timing.too_long_once.bind(), "done", "in time", 2, 1),
     "cleans up": (timing.cleans_up.bind("b"), "done", "b cleaned up", 1, 0),
     "cleans up, async": (timing.acleans_up.bind("c"), "done", "c cleaned up", 1, 0),
