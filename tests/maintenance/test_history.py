@@ -122,19 +122,6 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
     }  # fmt: skip
 
 
-@pytest.mark.django_db(transaction=True)  # it changes settings of its session
-def test_a_rotation_gives_way_to_a_reader(one: Connection, connect: Connect) -> None:
-    reader = connect()
-    over(one, 2, "8 days")
-    assert statuses(reader)
-    # It gives way only because of its own lock timeout. Without one, it would wait until it is cancelled.
-    one.execute("SET lock_timeout = 0")
-    one.execute("SET statement_timeout = '60s'")
-    assert rotate(one) == "gave way to a reader of shelf 2"
-    reader.commit()
-    assert rotate(one) == "emptied shelf 2"
-
-
 def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
     one: Connection, connect: Connect
 ) -> None:

@@ -136,9 +136,10 @@ def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(one: Connection,
     assert value(other, "SELECT attempts FROM pgqueue_job_live WHERE id = %s", job) == 1
 
 
-@pytest.mark.parametrize(("first", "second"), [(by_python, by_sql), (by_sql, by_python)])
-@pytest.mark.promise("sql-limits")
-def test_a_key_of_limit_1_with_a_claim_of_python_and_one_by_sql(
+@pytest.mark.parametrize("first", [by_python, by_sql])
+@pytest.mark.parametrize("second", [by_python, by_sql])
+@pytest.mark.promise("limit", "sql-limits")
+def test_two_claims_at_once_never_pass_the_limit_of_a_key(
     one: Connection, other: Connection, first: Claim, second: Claim
 ) -> None:
     jobs = add_keyed(other, 3)

@@ -121,17 +121,6 @@ def test_nobody_is_notified_while_nobody_sleeps_nor_by_itself(sleeper: Sleeper, 
     assert sleeper.heard(other) == []
 
 
-def test_a_worker_falls_asleep_after_five_looks(sleeper: Sleeper) -> None:
-    looks = []
-    start = sleeper.now
-    sleeper.announce()
-    while sleeper.idle.seconds_left(sleeper.now) < 1:
-        sleeper.look()
-        looks.append(round(sleeper.now - start, 3))
-    assert looks == [0, 0.005, 0.02, 0.06, 0.2]
-    assert 0.8 * POLL <= sleeper.idle.seconds_left(sleeper.now) <= POLL
-
-
 def test_a_job_whose_commit_saw_no_sleeper_is_found_by_the_looks(
     sleeper: Sleeper, one: Connection, other: Connection
 ) -> None:
@@ -216,12 +205,6 @@ def test_only_jobs_due_before_the_longest_poll_wake(
     sleeper.sleep()
     add(other, run_after=timezone.now() + timedelta(seconds=delay))
     assert sleeper.heard(other) == woken
-
-
-def test_a_sleeper_looks_again_when_the_next_job_is_due(sleeper: Sleeper, other: Connection) -> None:
-    add(other, run_after=timezone.now() + timedelta(seconds=20))
-    sleeper.sleep()
-    assert 15 < sleeper.idle.seconds_left(sleeper.now) <= 20
 
 
 def test_what_becomes_claimable_again_wakes(sleeper: Sleeper, other: Connection) -> None:

@@ -167,15 +167,17 @@ def attached(connection: Connection, parents: list[int], if_failed: str = "hold"
     return child
 
 
+@pytest.mark.parametrize("of", ["parents", "members"])
 @pytest.mark.parametrize("end", [finish, cancel])
-@pytest.mark.promise("after")
-def test_the_last_two_parents_end_at_once(one: Connection, other: Connection, end: object) -> None:
-    first, second = running(one, 2)
-    (waiting,) = add(other)
-    child = attached(one, [first, second] if end is finish else [waiting, second], "run")
-    assert callable(end)
-    assert end(one, [first] if end is finish else [waiting])
-    assert behind(one, other, finish, [second]) == [second]
+@pytest.mark.promise("after", "batch-once")
+def test_the_last_two_end_at_once(
+    one: Connection, other: Connection, of: str, end: Callable[..., Any]
+) -> None:
+    batch, (first, second) = open_batch(other, 2) if of == "members" else (None, add(other, 2))
+    child = after(other, [first, second] if batch is None else [batch], "run")
+    assert len(claim(other, 2 if end is finish else 1)) == (2 if end is finish else 1)
+    assert end(one, [second])
+    assert behind(one, other, finish, [first]) == [first]
     assert (status(other, child), edges(other)) == ("pending", [])
 
 
@@ -251,27 +253,11 @@ def test_a_cancel_under_repeatable_read_does_not_overlook_the_end_of_another_par
     assert status(other, child) == "pending"
 
 
-def test_upkeep_settles_what_was_deleted_by_hand(other: Connection) -> None:
-    parents = running(other, 3)
-    cut, orphan = after(other, parents[:1]), after(other, parents[1:2])
-    other.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (cut,))
-    other.execute("DELETE FROM pgqueue_job WHERE id = %s", (parents[1],))
-    assert maintenance(other) == (0, 2)
-    assert (status(other, cut, orphan), edges(other)) == ("pending cancelled", [])
-
-
-def test_a_session_that_is_killed_in_the_middle_has_settled_nothing(
-    connect: Connect, one: Connection, other: Connection
-) -> None:
+def test_a_report_that_is_rolled_back_has_settled_nothing(one: Connection, other: Connection) -> None:
     parents = running(one, 2)
     child = attached(one, parents)
     finish(one, parents[:1])
-    last = start(other, finish, parents[1:]).blocked()
-    with connect(autocommit=True) as killer:
-        killer.execute("SELECT pg_terminate_backend(%s)", (one.info.backend_pid,))
-    with pytest.raises(psycopg.OperationalError):
-        one.commit()
-    assert last.result() == parents[1:]
+    assert behind(one, other, finish, parents[1:], end="rollback") == parents[1:]
     assert status(other, child) == "blocked"
     assert finish(other, parents[:1]) == parents[:1], "the worker reports again"
     assert status(other, child) == "pending"
@@ -286,22 +272,6 @@ def running_batch(connection: Connection, count: int, *, is_open: bool = False) 
     assert [row.id for row in claim(connection)] == jobs
     connection.commit()
     return batch, jobs
-
-
-@pytest.mark.parametrize("end", [finish, cancel])
-@pytest.mark.promise("batch-once")
-def test_the_last_two_members_end_at_once(one: Connection, other: Connection, end: object) -> None:
-    batch, (first, second) = open_batch(one, 2)
-    assert [row.id for row in claim(one, 2 if end is finish else 1)] == (
-        [first, second] if end is finish else [first]
-    )
-    callback = after(one, [batch], "run")
-    one.commit()
-    ending, last = (first, second) if end is finish else (second, first)
-    assert callable(end)
-    assert end(one, [ending])
-    assert behind(one, other, finish, [last]) == [last]
-    assert status(other, callback) == "pending"
 
 
 @pytest.mark.promise("after-ends-at-once")
@@ -366,19 +336,15 @@ def test_a_cancel_of_a_batch_waits_for_members_that_are_being_added(
     assert (status(other, added), outcome(other, batch)) == ("cancelled", "cancelled")
 
 
-def test_the_last_member_ends_while_the_batch_is_closed(
-    one: Connection, other: Connection, patient: None
+@pytest.mark.parametrize("closes_first", [True, False])
+def test_a_batch_is_closed_while_its_last_member_ends(
+    one: Connection, other: Connection, patient: None, closes_first: bool
 ) -> None:
     batch, jobs = running_batch(one, 1, is_open=True)
-    assert close(one, batch)
-    assert behind(one, other, finish, jobs) == jobs
-    assert outcome(other, batch) == "done"
-
-
-def test_a_batch_is_closed_while_its_last_member_ends(one: Connection, other: Connection) -> None:
-    batch, jobs = running_batch(one, 1, is_open=True)
-    finish(one, jobs)
-    assert behind(one, other, close, batch)
+    verbs: list[tuple[Callable[..., Any], Any]] = [(close, batch), (finish, jobs)]
+    (first, of_first), (second, of_second) = verbs if closes_first else reversed(verbs)
+    assert first(one, of_first)
+    assert behind(one, other, second, of_second)
     assert outcome(other, batch) == "done"
 
 

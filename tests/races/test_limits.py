@@ -15,7 +15,6 @@ from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_a
 from tests.support.limits import (
     add_keyed,
     add_many,
-    line,
     most_in_window,
     move_state,
     repair,
@@ -44,17 +43,6 @@ def slow_claim() -> str:
     )
     assert "lock_shared(7)" in statement
     return statement
-
-
-@pytest.mark.promise("limit")
-def test_two_claims_at_once_never_pass_the_limit(one: Connection, other: Connection) -> None:
-    jobs = add_keyed(other, 4)
-    assert ids(claim(one, 2)) == jobs[:1]
-    assert claim_and_ask(other, worker=2, lease=2) == ([], (0, 2))  # nobody can tell before the commit
-    one.commit()
-    assert claim_and_ask(other, worker=2, lease=2) == ([], (2, 0))
-    assert running(other) == jobs[:1]
-    assert line(other) == jobs[1:]
 
 
 @pytest.mark.promise("limit")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.jobs import add, cancel, claim, finish, live, running, statuses, value
+from tests.support.jobs import cancel, finish, live, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,17 +150,6 @@ def test_a_cancel_while_a_job_is_put_aside_ends_it(one: Connection, other: Conne
     assert behind(one, other, cancel, [second]) == 1
     assert statuses(other) == {first: "cancelled", second: "cancelled"}
     assert value(other, "SELECT max(attempts) FROM pgqueue_job") == 0
-
-
-def test_a_claim_that_comes_before_the_pause_is_committed_runs_its_job(
-    one: Connection, other: Connection
-) -> None:
-    (job,) = add(other)
-    pause(one)
-    assert [row.id for row in claim(other)] == [job]
-    one.commit()
-    assert finish(other, [job]) == [job]
-    assert statuses(other) == {job: "done"}
 
 
 def test_two_pauses_of_one_task_at_once_are_one(one: Connection, other: Connection) -> None:

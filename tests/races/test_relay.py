@@ -17,8 +17,8 @@ from django_pgqueue.jobs import relay
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from tests.app.tasks import noop
-from tests.support.jobs import Range, claim, fetch, finish
-from tests.support.sessions import Connect, Connection, behind, start
+from tests.support.jobs import Range, claim, finish
+from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
 from tests.support.waiting import until
 from tests.support.workers import fresh, recover, working
 
@@ -108,18 +108,13 @@ def test_two_workers_with_the_same_calls_never_wait_for_each_other(
 
 
 @pytest.fixture
-def held(slow: Connection) -> Iterator[Job]:
+def held(slow: Connection, there: Connection) -> Iterator[Job]:
     """A job whose worker is between the commits: a transaction that has its row makes it wait."""
     job = enqueue(RELAYED)
     slow.execute("INSERT INTO pgqueue_received (id, token) VALUES (%s, %s)", (job.pk, job.args[2]))
     with working():
-        until(lambda: waits_for(slow), what="a hand-over that waits")
+        until(lambda: who_waits_for(slow, there), what="a hand-over that waits")
         yield job
-
-
-def waits_for(connection: Connection) -> bool:
-    query = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
-    return bool(fetch(query, connection.info.backend_pid, using="other"))
 
 
 def states_there() -> list[str]:

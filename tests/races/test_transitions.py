@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from tests.support.jobs import Range, add, cancel, claim, edit, finish, over, retry, running, statuses, value
+from tests.support.jobs import add, cancel, claim, edit, finish, over, retry, running, statuses, value
 from tests.support.sessions import Connect, Connection, behind, start
 from tests.support.workers import recover
 
@@ -42,6 +42,11 @@ def ends(kind: str = "done", **more: Any) -> Verb:
 
 def recovers(connection: Connection, job: int) -> bool:
     return bool(recover(connection))
+
+
+def runs_elsewhere(connection: Connection, job: int) -> bool:
+    """Its worker gives it back, and another one claims it."""
+    return finish(connection, [job], "release") == [job] == [row.id for row in claim(connection, lease=2)]
 
 
 def extends(connection: Connection, job: int) -> bool:
@@ -140,6 +145,9 @@ RACES = GONE_BACK | {
     "a cancel while the job is edited takes it out of its new queue": Race(
         WAITS, edits, cancels, True, "cancelled asked slow 5"
     ),
+    "a claim passes over a job that is being edited": Race(
+        WAITS, edits, claims, False, "pending due slow 5", waits=False
+    ),
     # recovery
     "a finish while the job is recovered is refused": Race(RUNS, recovers, ends(), False, "pending due"),
     "a cancel while the job is recovered takes it out of its queue": Race(
@@ -174,6 +182,12 @@ RACES = GONE_BACK | {
     ),
     "recovery waits for a later step that is recorded": Race(
         (claims, records("a")), records("b", is_first=False), ends("release"), True, "pending due steps 2"
+    ),
+    "a first step is refused when recovery came first": Race(
+        RUNS, runs_elsewhere, records("a"), "lost", "running"
+    ),
+    "a later step is refused when recovery came first": Race(
+        RUNS, runs_elsewhere, records("a", is_first=False), "lost", "running"
     ),
     "two steps that end side by side are both recorded": Race(
         RUNS, records("a"), records("b"), "recorded", "running steps 2"
@@ -247,18 +261,6 @@ def test_a_finish_under_a_lease_that_was_lost_meanwhile_is_refused_alone(
     assert statuses(other) == {lost: "running", kept: "done"}
 
 
-@pytest.mark.promise("step-lease")
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_step_is_refused_when_recovery_came_first(
-    one: Connection, other: Connection, is_first: bool
-) -> None:
-    (job,) = running(one)
-    assert finish(one, [job], "release") == [job]
-    assert [row.id for row in claim(one, lease=2)] == [job]
-    assert behind(one, other, records("a", is_first=is_first), job) == "lost"
-    assert value(other, "SELECT count(*) FROM pgqueue_step") == 0
-
-
 @pytest.mark.parametrize(("verb", "options"), [(finish, {"kind": "retry"}), (edit, {"priority": 5})])
 def test_changes_of_several_jobs_never_deadlock(
     connect: Connect, one: Connection, other: Connection, verb: Any, options: dict[str, Any]
@@ -271,18 +273,6 @@ def test_changes_of_several_jobs_never_deadlock(
     assert behind(one, other, cancel, jobs[7:] + jobs[:7], end="rollback") == 20
     assert changed.result() == (jobs if verb is finish else 20)
     assert set(statuses(other).values()) == {"cancelled"}
-
-
-@pytest.mark.promise("edit-seen")
-def test_a_claim_skips_a_job_that_is_being_edited_and_finds_it_afterwards(
-    one: Connection, other: Connection
-) -> None:
-    (job,) = add(other)
-    assert edits(one, job)
-    assert claim(other) == []
-    one.commit()
-    assert claim(other) == []
-    assert [row.id for row in claim(other, ranges=[Range("slow", 5)])] == [job]
 
 
 def test_a_due_job_becomes_due_at_the_moment_when_its_lock_is_granted(
