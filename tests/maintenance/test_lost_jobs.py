@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from time import monotonic
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from django_pgqueue import enqueue
 from django_pgqueue.maintenance import recovery
 from django_pgqueue.maintenance.recovery import TOGETHER, EndedProcess, EndedProcesses, recover, recover_dead
 from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import Session
-from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory, ago
 from tests.support.waiting import until
 from tests.support.workers import fresh
@@ -232,23 +229,3 @@ def test_race_a_process_whose_jobs_have_not_gone_back_learns_of_another(
     give_back(ended, session)
     assert [(fresh(job).crash_count, fresh(job).lost_in_a_row) for job in jobs] == [(0, 1)] * 2
     assert not Worker.objects.exists()
-
-
-def test_two_jobs_that_take_their_processes_down_together_again_and_again_both_fail(session: Session) -> None:
-    """And their innocent neighbors are only counted until the two run isolated."""
-    killers = [enqueue(noop), enqueue(noop)]
-    rounds = 0
-    while any(fresh(job).status == "pending" for job in killers):
-        rounds += 1
-        assert rounds < 10, "they go round in circles"
-        ended, now = EndedProcesses(), monotonic()
-        for worker, job in enumerate(killers, 1):
-            WorkerFactory.create(id=worker)
-            Job.objects.filter(pk=job.pk).update(
-                status="running", attempts=1, worker=worker, lease=10 * rounds + worker
-            )
-            ended.add(EndedProcess(worker, [job.pk], None, "it ended", now - 5, now))
-        give_back(ended, session)
-        assert not Worker.objects.exists()
-    assert [(fresh(job).status, fresh(job).crash_count) for job in killers] == [("failed", 3)] * 2
-    assert rounds == 4

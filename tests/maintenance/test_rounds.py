@@ -189,25 +189,20 @@ def withdrawn(session: Session) -> set[str]:
     return before - set(Limit.objects.exclude(declared_by="").values_list("name", flat=True))
 
 
-def test_a_limit_that_was_removed_from_code_keeps_its_number_and_can_be_deleted(session: Session) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_limit_that_was_removed_from_code_keeps_its_number_and_can_be_deleted(
+    session: Session, by_hand: bool
+) -> None:
     DeclaredLimits().write(session)
     two = Limit.objects.get(name=limit_tasks.two.module_path)
     assert (two.concurrency, two.declared_by) == (2, HERE)
-    add_limit("removed")
+    add_limit("removed", is_overridden=by_hand)
     assert withdrawn(session) == {"removed"}
     left = Limit.objects.get(name="removed")
-    assert (left.concurrency, left.is_declared, left.is_overridden) == (3, False, False)
+    assert (left.concurrency, left.is_declared, left.is_overridden) == (3, False, by_hand)
     assert withdrawn(session) == set()
     reset_limit(name="removed")
     assert not Limit.objects.filter(name="removed").exists()
-
-
-def test_a_limit_that_was_set_by_hand_is_only_that_afterwards(session: Session) -> None:
-    add_limit("removed", is_overridden=True)
-    assert withdrawn(session) == {"removed"}
-    left = Limit.objects.get(name="removed")
-    assert (left.concurrency, left.is_overridden) == (3, True)
-    assert not left.is_declared
 
 
 def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) -> None:

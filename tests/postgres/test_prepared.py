@@ -272,9 +272,3 @@ def test_a_task_waits_for_a_query_that_takes_long(between: Proxy) -> None:
                 assert cursor.fetchone() == ("done",)
     finally:
         connection_created.disconnect(dispatch_uid=connections_module.__name__)
-
-
-def test_other_errors_are_those_of_the_server(worker: Session) -> None:
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        worker.rows("SELECT 1 / 0")
-    assert worker.value("SELECT 1") == 1

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import DataError, IntegrityError, connection, transaction
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, task
@@ -260,13 +261,6 @@ def test_what_was_given_stays(one: Connection) -> None:
     assert Job.objects.values().get(pk=job) == before
 
 
-def test_a_job_that_is_too_old_by_it_is_named(one: Connection) -> None:
-    (job,) = add(one, task_path="a.b")
-    one.execute("UPDATE pgqueue_job_live SET enqueued_at = '2020-01-01 UTC', run_after = '2020-01-02 UTC'")
-    claim(one)
-    assert fill(one, job, 5, None, "rerun", 3600.0) == [job]
-
-
 def test_the_job_of_another_claim_is_left_alone(one: Connection) -> None:
     (job,) = add(one, task_path="a.b")
     claim(one, lease=2)
@@ -334,26 +328,19 @@ def refusal(name: str, **options: Any) -> Any:
     return error.diag
 
 
-def test_the_issue_a_job_from_sql_goes_to_the_queue_that_its_task_declares() -> None:
-    job = by_sql("send_receipt", ", '[1]'")
-    assert (job.queue_name, job.priority, job.metadata) == ("mail", 7, {"kind": "receipt"})
-    assert (job.max_attempts, job.timeout, job.on_lost) == (3, 60, "fail")
-    assert job.expires_at is not None
-    assert job.expires_at - job.run_after == timedelta(hours=1)
-
-
 @pytest.mark.parametrize("name", ["send_receipt", "one_limit", "named_limit", "single"])
 def test_a_job_from_sql_is_the_job_that_python_would_enqueue(name: str) -> None:
     columns = (
         "queue_name", "priority", "metadata", "max_attempts", "timeout", "on_lost", "limit_key", "group_key",
         "unique_key", "unique_scope",
     )  # fmt: skip
+    stored = Job.objects.annotate(lifetime=F("expires_at") - F("run_after")).values(*columns, "lifetime")
     declared: Any = getattr(tasks, name)
     python = enqueue(declared, 1) if name == "send_receipt" else enqueue(declared)
-    wanted = Job.objects.filter(pk=python.pk).values(*columns).get()
+    wanted = stored.get(pk=python.pk)
     Job.objects.filter(pk=python.pk).update(unique_key=None, unique_scope=None)
     UniqueWindow.objects.all().delete()
-    assert Job.objects.filter(pk=by_sql(name).pk).values(*columns).get() == wanted
+    assert stored.get(pk=by_sql(name).pk) == wanted
 
 
 def test_what_the_caller_says_wins() -> None:
@@ -368,28 +355,14 @@ def test_what_the_caller_says_wins() -> None:
     assert job.expires_at - job.run_after > timedelta(hours=23)
 
 
-def test_fixed_keys_are_filled_in() -> None:
-    assert by_sql("one_limit").limit_key == f"{PATH}.one_limit"
-    assert by_sql("named_limit").limit_key == "api"
-    assert by_sql("named_limit", limit_key="7").limit_key == "api/7"
-    assert by_sql("single").unique_key == f"{PATH}.single"
-    with pytest.raises(IntegrityError), transaction.atomic():  # on_conflict="raise"
-        by_sql("single")
-
-
 def test_a_key_is_the_part_after_the_name_of_the_limit() -> None:
     job = by_sql("keyed", ", '[\"a\"]'", limit_key="a", group_key="g-a")
     python = enqueue(keyed, "a")
     assert (job.limit_key, job.group_key) == (python.limit_key, python.group_key) == ("tenants/a", "g-a")
+    assert by_sql("named_limit", limit_key="7").limit_key == "api/7"
     said = refusal("keyed", limit_key="tenants/a", group_key="g-a")
     assert "begins with the name of the limit" in said.message_primary
     assert said.message_hint.endswith("after the slash: a")
-
-
-def test_a_task_that_is_not_in_the_table_has_its_path_as_limit() -> None:
-    job = by_sql("unknown", limit_key="7")
-    assert (job.limit_key, job.queue_name, job.priority) == (f"{PATH}.unknown/7", "default", 0)
-    assert (job.metadata, job.max_attempts, job.on_lost) == ({}, None, None)
 
 
 @pytest.mark.parametrize(("name", "given", "missing"), [
@@ -418,6 +391,9 @@ def test_a_unique_key_follows_the_rules_of_the_task() -> None:
     assert again.pk == first.pk
     assert again.run_after < first.run_after, "on_conflict='earliest'"
     assert by_sql("numbered", ", '[2]'", unique_key="n/2", unique_scope="live").unique_scope == "live"
+    by_sql("single")
+    with pytest.raises(IntegrityError), transaction.atomic():  # on_conflict="raise"
+        by_sql("single")
 
 
 def test_nothing_has_changed_is_one_query() -> None:
@@ -430,14 +406,6 @@ def test_a_migrate_writes_the_table() -> None:
     DeclaredTask.objects.all().delete()
     call_command("migrate", verbosity=0)
     assert DeclaredTask.objects.get(pk=f"{PATH}.send_receipt").queue_name == "mail"
-
-
-def test_a_task_that_this_version_does_not_know_keeps_its_row() -> None:
-    DeclaredTask.objects.create(task_path="later.tasks.new", queue_name="later", priority=1)
-    DeclaredTask.objects.filter(pk=f"{PATH}.single").delete()
-    synchronize_tasks("default")
-    assert DeclaredTask.objects.get(pk="later.tasks.new").queue_name == "later"
-    assert DeclaredTask.objects.filter(pk=f"{PATH}.single").exists()
 
 
 def test_a_check_tells_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:

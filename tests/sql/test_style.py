@@ -123,26 +123,18 @@ def test_functions_work_with_the_strings_of_old_databases() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_calls_work_in_a_database_with_odd_settings(odd: str) -> None:
+def test_calls_checks_and_figures_work_in_a_database_with_odd_settings(odd: str) -> None:
     enqueue(noop.using(database=odd))
     enqueue_many([noop.using(database=odd).bind()])
     assert pause(queue="mail", using=odd)
     resume(queue="mail", using=odd)
     assert Job.objects.using(odd).count() == 2
-
-
-@pytest.mark.django_db(transaction=True)
-def test_checks_and_figures_work_in_a_database_with_odd_settings(odd: str) -> None:
-    assert database_problems(odd) == []
-    assert check_payload_triggers(None, databases=[odd]) == []
-    assert "pgqueue_job_past_3" in {table.name for table in read_rows(odd, "tables")}
-
-
-@pytest.mark.django_db(transaction=True)
-def test_django_reads_intervals_in_any_style(odd: str) -> None:
     Queue.objects.using(odd).create(name="mail", retention=timedelta(days=3, seconds=1))
     assert Queue.objects.using(odd).get().retention == timedelta(days=3, seconds=1)
     assert Ring.objects.using(odd).get().retention == timedelta(days=7)
+    assert database_problems(odd) == []
+    assert check_payload_triggers(None, databases=[odd]) == []
+    assert "pgqueue_job_past_3" in {table.name for table in read_rows(odd, "tables")}
 
 
 @pytest.mark.django_db(transaction=True)
