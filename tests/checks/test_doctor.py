@@ -27,7 +27,7 @@ from tests.app.tasks import noop
 from tests.support import schedules
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
-from tests.support.jobs import sql, value as value_of
+from tests.support.jobs import sql
 from tests.support.sessions import Connect, open_raw, start
 
 OF_THE_SERVER = {"autovacuum", "track_counts", "fsync", "full_page_writes"}
@@ -118,27 +118,10 @@ def said(database: str) -> str:
 
 
 @contextmanager
-def a_lock_of_a_worker() -> Iterator[str]:
-    """Held by a role that may only connect. The worker looks alive as long as it is held."""
-    worker = WorkerFactory.create()
-    with roles("stranger") as [name], open_raw() as owner:
-        owner.execute(f"ALTER ROLE \"{name}\" LOGIN PASSWORD 'for-tests'")
-        key = value_of(owner, "SELECT _pgqueue_lock_key('worker', %s)", str(worker.pk))
-        with (
-            alias("theirs", opened=False, USER=name, PASSWORD="for-tests") as theirs,
-            open_raw(theirs) as stranger,
-        ):
-            stranger.execute("SELECT pg_advisory_lock(%s)", [key])
-            yield "default"
-
-
-@contextmanager
-def a_lock_of_the_table(mode: str) -> Iterator[str]:
-    """Held by a transaction for which an enqueue waits. With SHARE, as CREATE INDEX takes it, jobs can be
-    read.
-    """
+def a_lock_of_the_table() -> Iterator[str]:
+    """Held by a transaction for which readers and an enqueue wait."""
     with open_raw() as holder, open_raw() as web, holder.transaction():
-        holder.execute(f"LOCK TABLE pgqueue_job IN {mode} MODE")
+        holder.execute("LOCK TABLE pgqueue_job IN ACCESS EXCLUSIVE MODE")
         waiting = start(web, lambda web: web.execute("SELECT pgqueue_enqueue('a.b')")).blocked()
         yield "default"
         holder.execute("ROLLBACK")
@@ -146,70 +129,31 @@ def a_lock_of_the_table(mode: str) -> Iterator[str]:
 
 
 @contextmanager
-def roles_that_lack(right: str) -> Iterator[str]:
-    """Roles of an earlier release, or after a REVOKE."""
-    with roles("enqueuer", "worker") as [enqueuer, worker], open_raw() as owner:
-        arguments = ["--enqueuer", enqueuer, "--worker", worker]
-        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # the default from PostgreSQL 15 on
-        call_command("pgqueue", "roles", "--apply", *arguments, stdout=StringIO())
-        try:
-            owner.execute(f'REVOKE {right} FROM "{worker}"')
-            yield "default"
-        finally:
-            call_command("pgqueue", "roles", "--apply", "--drop", *arguments, stdout=StringIO())
-
-
-@contextmanager
-def a_role(statement: str, undo: str = "SELECT") -> Iterator[str]:
+def a_role(grants: str) -> Iterator[str]:
     """An alias whose role has only what the owner grants it."""
     with roles("viewer") as [name], open_raw() as owner:
-        owner.execute(statement.format(role=name))
-        try:
-            with alias("viewer", OPTIONS={"assume_role": name}) as viewer:
-                yield viewer
-        finally:
-            owner.execute(undo)
+        owner.execute(grants.format(role=name))
+        with alias("viewer", OPTIONS={"assume_role": name}) as viewer:
+            yield viewer
 
 
-READS_ALL = 'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{role}"'
 LACKS = "The role of the database 'viewer' lacks a right that workers need: permission denied for table"
 GIVE_RIGHTS = "python manage.py pgqueue roles --apply --database viewer --worker ROLE"
 #: What stages it, and what the command says: the fault, and what helps.
 FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[str]], list[str]]] = {
-    "a lock of a worker": (a_lock_of_a_worker, [
-        "holds a lock of the queue without a right to it",
-        "End these sessions with pg_terminate_backend().",
-    ]),
-    "a lock that writers wait for": (lambda: a_lock_of_the_table("SHARE"), [
-        "- Lock contention: 1 sessions wait for a lock",
-        "End the session that blocks the others (pg_terminate_backend)",
-    ]),
-    "a lock that readers wait for": (lambda: a_lock_of_the_table("ACCESS EXCLUSIVE"), [
+    "a lock that readers wait for": (a_lock_of_the_table, [
         "Queues and workers: act\n- The server did not answer within 0.3 s.",
         "Look for locks and long transactions: manage.py pgqueue database",
         "- Lock contention: ",
         "End the session that blocks the others (pg_terminate_backend)",
     ]),
-    "a grant that workers lack": (lambda: roles_that_lack("INSERT ON pgqueue_pause"), [
-        "The roles of manage.py pgqueue roles in the database 'default' do not fit this version: ",
-        "lacks rights to pgqueue_pause.",
-        "python manage.py pgqueue roles --apply --database default",
-    ]),
     "no grants": (lambda: a_role("SELECT"), [f"{LACKS} pgqueue_", GIVE_RIGHTS]),
     "a grant to read that is missing": (
-        lambda: a_role(f'{READS_ALL}; REVOKE SELECT ON pgqueue_stat FROM "{{role}}"'),
-        [f"Connection: act\n- {LACKS} pgqueue_stat. (pgqueue.E035)", GIVE_RIGHTS],
-    ),
-    "row-level security": (
         lambda: a_role(
-            f"{READS_ALL}; ALTER TABLE pgqueue_job_live ENABLE ROW LEVEL SECURITY",
-            "ALTER TABLE pgqueue_job_live DISABLE ROW LEVEL SECURITY",
-        ), [
-            "Row-level security hides rows from the role of the database 'viewer'",
-            "it applies to pgqueue_job_live.",
-            "ALTER ROLE ... BYPASSRLS",
-            "ALTER TABLE pgqueue_job_live DISABLE ROW LEVEL SECURITY",
-        ],
+            'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{role}";'
+            ' REVOKE SELECT ON pgqueue_stat FROM "{role}"'
+        ),
+        [f"Connection: act\n- {LACKS} pgqueue_stat. (pgqueue.E035)", GIVE_RIGHTS],
     ),
 }  # fmt: skip
 

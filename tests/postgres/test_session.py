@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def pooler() -> Iterator[Pooler]:
     with pgbouncer() as pooler:
         yield pooler
+
+
+@contextmanager
+def opened(**changes: Any) -> Iterator[Session]:
+    """A session with these settings of the database."""
+    with alias("changed", opened=False, **changes) as name, closing(connect(name)) as session:
+        yield session
 
 
 def tcp_options(session: Session) -> tuple[int, ...]:
@@ -97,56 +104,43 @@ def test_timeouts_of_the_role_do_not_apply_to_workers() -> None:
 
 
 def test_a_unix_socket(pooler: Pooler) -> None:
-    with (
-        alias("by_socket", opened=False, **pooler.socket_address()) as name,
-        closing(connect(name)) as session,
-    ):
+    with opened(**pooler.socket_address()) as session:
         assert session.connection.info.get_parameters()["host"] == pooler.socket_address()["HOST"]
         assert session.run(("SELECT 1", None)) == [[(1,)]]
 
 
 def test_a_session_that_cannot_be_set_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Connection] = []
+    made: list[Connection] = []
     open_one = BoundedConnection.connect
 
     def remember(**parameters: Any) -> Connection:
-        opened.append(open_one(**parameters))
-        return opened[-1]
+        made.append(open_one(**parameters))
+        return made[-1]
 
     monkeypatch.setattr(BoundedConnection, "connect", remember)
-    settings = {"OPTIONS": {"assume_role": "nobody_has_this_role"}}
-    with alias("odd", opened=False, **settings) as name, pytest.raises(psycopg.Error, match="nobody_has"):
-        connect(name)
-    assert [one.closed for one in opened] == [True]
+    settings = {"assume_role": "nobody_has_this_role"}
+    with pytest.raises(psycopg.Error, match="nobody_has"), opened(OPTIONS=settings):
+        pass
+    assert [one.closed for one in made] == [True]
 
 
 def test_a_role_is_assumed() -> None:
-    with roles("worker") as (role,):
-        settings = {"OPTIONS": {"assume_role": role}}
-        with alias("as_role", opened=False, **settings) as name, closing(connect(name)) as session:
-            assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
+    with roles("worker") as (role,), opened(OPTIONS={"assume_role": role}) as session:
+        assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
 
 
 def test_behind_a_pooler_a_role_is_assumed_in_each_transaction(pooler: Pooler) -> None:
-    with roles("worker") as (role,):
-        settings = {"OPTIONS": {"assume_role": role}, **pooler.address()}
-        with alias("as_role", opened=False, **settings) as name, closing(connect(name)) as session:
-            assert session.pooled
-            assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
-            with pooler.connect() as other:  # in the same session of the server
-                left = other.execute(
-                    "SELECT current_user::text, current_setting('statement_timeout')"
-                ).fetchone()
-            assert left == (connections["default"].settings_dict["USER"], "0")
+    with roles("worker") as (role,), opened(OPTIONS={"assume_role": role}, **pooler.address()) as session:
+        assert session.pooled
+        assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
+        with pooler.connect() as other:  # in the same session of the server
+            left = other.execute("SELECT current_user::text, current_setting('statement_timeout')").fetchone()
+        assert left == (connections["default"].settings_dict["USER"], "0")
 
 
 def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: Path) -> None:
     """After a message that ends with a Flush, pgbouncer may keep the server's connection for this client."""
-    with (
-        alias("pooled", opened=False, **pooler.address()) as name,
-        closing(connect(name)) as session,
-        (tmp_path / "messages").open("w+") as messages,
-    ):
+    with opened(**pooler.address()) as session, (tmp_path / "messages").open("w+") as messages:
         session.connection.pgconn.trace(messages.fileno())
         answers = session.run(
             ("SELECT %(list)s::text[], %(odd)s", {"list": ["a", "%s;'"], "odd": None}),
@@ -228,24 +222,17 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return databases
 
 
-def changed() -> Any:
-    return json.loads(aliases.changed())
-
-
-@pytest.mark.usefixtures("given")
-def test_nothing_has_changed() -> None:
+def test_what_differs_and_an_added_alias_are_sent(given: dict[str, Any]) -> None:
     assert aliases.changed() == ""
-
-
-def test_only_what_differs_is_sent(given: dict[str, Any]) -> None:
     given["default"]["NAME"] = "test_shop_1"
+    aliases.remember()  # only the first ready counts
     given["other"].update(NAME=Path("/var/x"), TEST={"NAME": object()})
-    assert changed() == {"default": {"NAME": "test_shop_1"}, "other": {"NAME": "/var/x"}}
-
-
-def test_an_alias_that_was_added_is_sent_as_a_whole(given: dict[str, Any]) -> None:
     given["tenant"] = {"ENGINE": ENGINE, "NAME": "tenant", "PASSWORD": "secret", "TEST": {}}
-    assert changed() == {"tenant": {"ENGINE": ENGINE, "NAME": "tenant", "PASSWORD": "secret"}}
+    assert json.loads(aliases.changed()) == {
+        "default": {"NAME": "test_shop_1"},
+        "other": {"NAME": "/var/x"},
+        "tenant": {"ENGINE": ENGINE, "NAME": "tenant", "PASSWORD": "secret"},
+    }
 
 
 def test_what_json_does_not_have_is_refused_without_its_value(given: dict[str, Any]) -> None:
@@ -255,12 +242,6 @@ def test_what_json_does_not_have_is_refused_without_its_value(given: dict[str, A
     ) as raised:
         aliases.changed()
     assert "max_size" not in str(raised.value)
-
-
-def test_only_the_first_ready_counts(given: dict[str, Any]) -> None:
-    given["default"]["NAME"] = "test_shop"
-    aliases.remember()
-    assert changed() == {"default": {"NAME": "test_shop"}}
 
 
 def test_what_was_sent_is_used(given: dict[str, Any]) -> None:

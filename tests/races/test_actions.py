@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import cancel, retry
+from django_pgqueue import retry
 from django_pgqueue.admin.bulk import confirm, task as bulk
 from django_pgqueue.jobs import chunks
 from django_pgqueue.management.subcommands.changing import change_each
@@ -129,29 +129,6 @@ def test_a_job_that_is_claimed_meanwhile_is_left_alone(
     thread.join()
     assert states(jobs) == ["running", *["cancelled"] * len(rest)]
     assert Job.objects.get(pk=first).cancel_requested_at is None
-
-
-def test_two_of_them_at_once_change_each_job_once(one: Connection, client: Client) -> None:
-    """The other one is in its first chunk. It does not count what this one has changed, or the reverse."""
-    _, jobs = ordered(client, 5)
-    assert value(one, "SELECT pgqueue_cancel(%s::bigint[])", jobs[:2]) == jobs[:2]
-    thread = commit_once_blocked(one)
-    [ran] = run_jobs(queues="default")
-    thread.join()
-    assert ran.result["words"] == f"3 jobs {WORDS} 2 others changed in the meantime and were left alone."
-    assert states(jobs) == ["cancelled"] * 5
-
-
-def test_a_cancel_in_the_middle_of_a_chunk_stops_it_after_this_chunk(
-    connect: Connect, client: Client
-) -> None:
-    job, jobs = ordered(client, 6)
-    with blocked_at(connect(), jobs[3]):
-        assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4
-        assert cancel(job) == 1
-    job.refresh_from_db()
-    assert (job.status, job.waiting_reason) == ("cancelled", f"Cancelled. 4 jobs {WORDS}")
-    assert states(jobs) == ["cancelled"] * 4 + ["pending"] * 2
 
 
 def test_a_kill_in_the_middle_of_a_chunk_changes_nothing_twice(connect: Connect, client: Client) -> None:

@@ -109,24 +109,6 @@ def test_a_claim_locks_no_more_than_it_returns(one: Connection, other: Connectio
             one.rollback()
 
 
-def test_many_claims_at_once_share_the_jobs_out(connect: Connect, other: Connection) -> None:
-    jobs = add(other, 600)
-
-    def drain(connection: Connection, worker: int, in_sql: bool) -> list[int]:
-        mine: list[int] = []
-        while rows := (
-            [row.id for row in sql_claim(connection, worker, 7)]
-            if in_sql
-            else [row.id for row in claim(connection, 7, worker=worker, lease=worker)]
-        ):
-            assert len(rows) <= 7
-            mine += rows
-        return mine
-
-    drains = [start(connect(autocommit=True), drain, register(other), number % 2 == 0) for number in range(6)]
-    assert sorted(job for drained in drains for job in drained.result()) == jobs
-
-
 def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(one: Connection, other: Connection) -> None:
     """The gate has told two workers that it may start, or one of them finds it by its time."""
     (job,) = add(other)

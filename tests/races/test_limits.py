@@ -213,43 +213,6 @@ def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connec
     assert ids(claim(one, 3, lease=4)) == [third]
 
 
-@pytest.mark.promise("limit-order")
-def test_many_claims_at_once_start_each_key_in_order(connect: Connect) -> None:
-    owner = connect(autocommit=True)
-    owner.execute("CREATE TABLE IF NOT EXISTS started (nth bigserial, job bigint, key text)")
-    try:
-        keys = ["a", "b", "c"]
-        jobs = [job for _ in range(20) for key in keys for job in add_keyed(owner, key=key)]
-        jobs += add_many(owner, *[key for _ in range(10) for key in keys])
-
-        def drain(connection: Connection, worker: int) -> None:
-            choice = random.Random(worker)
-            while live(owner_of[worker]):
-                rows, _ = claim_and_ask(connection, choice.choice([1, 7, 50]), worker=worker, lease=worker)
-                with connection.transaction():
-                    for row in rows:
-                        connection.execute(
-                            "INSERT INTO started (job, key)"
-                            " SELECT id, limit_key FROM pgqueue_job_live WHERE id = %s",
-                            (row.id,),
-                        )
-                    if rows:
-                        finish(connection, [row.id for row in rows], lease=worker)
-
-        owner_of = [connect(autocommit=True) for _ in range(6)]
-        workers = [start(connect(autocommit=True), drain, worker) for worker in range(6)]
-        for worker in workers:
-            worker.result()
-        assert value(owner, "SELECT count(*) FROM started") == len(jobs)
-        for key in keys:
-            found = [
-                row[0] for row in owner.execute("SELECT job FROM started WHERE key = %s ORDER BY nth", (key,))
-            ]
-            assert found == sorted(found)
-    finally:
-        owner.execute("DROP TABLE started")
-
-
 # -- rates
 
 
@@ -319,12 +282,6 @@ def test_a_line_that_waits_for_its_rate_has_one_alarm_clock(other: Connection) -
     (late,) = add_keyed(other)
     assert claim_and_ask(other, lease=2) == ([], (1, 0))
     assert live(other) == {first: "running", alarm: "pending", second: "blocked", late: "blocked"}
-
-
-def test_a_quiet_time_allows_no_more_than_the_burst(other: Connection) -> None:
-    set_rate(other, "k", 1, HOUR, burst=2)
-    other.execute("INSERT INTO pgqueue_rate VALUES ('k', clock_timestamp() - interval '1 day')")
-    assert [take(other) > 0 for _ in range(3)] == [False, False, True]
 
 
 def test_the_state_of_a_rate_that_is_swept_while_it_is_charged_is_written_again(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from psycopg import errors
 
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from tests.receipts.models import Order, Receipt
@@ -157,15 +156,3 @@ def test_a_sweep_and_a_declaration_are_no_deadlock(one: Connection, other: Conne
     assert value(other, "SELECT swept_to FROM pgqueue_task WHERE task_path = %s", SEND) == 1
     other.execute("UPDATE pgqueue_task SET swept_to = 0")
     synchronize_tasks("default")
-
-
-def test_a_key_that_is_taken_twice(one: Connection, other: Connection, row: int) -> None:
-    """Two rows for one job: the second transaction waits for the first, and fails."""
-    order = Order.objects.create()
-    delete(one, row)
-    one.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (row,))
-    query = "INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')"
-    one.execute(query, (row, order.pk))
-    with pytest.raises(errors.UniqueViolation):
-        behind(one, other, Connection.execute, query, (row, order.pk))
-    assert statuses(other) == {row: "pending"}
