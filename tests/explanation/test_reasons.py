@@ -87,16 +87,9 @@ def after(*parents: Any, **values: Any) -> int:
     return job
 
 
-def after_two() -> int:
-    running_one = JobFactory.create(running=True)
-    return after(running_one, JobFactory.create(done=True))
-
-
-def limited() -> int:
-    worker()
-    running(limit_key="send/5")
-    keyed(1)
-    return keyed(2)
+def last(*made: int) -> int:
+    """Return the job that is asked about. What was made before it is the reason."""
+    return made[-1]
 
 
 def limited_queue(name: str, **values: Any) -> Callable[[], int]:
@@ -118,28 +111,6 @@ def rated() -> int:
     )
 
 
-def rated_queue() -> int:
-    rate("queue:mail", "queue:mail")
-    return waiting(queue_name="mail")
-
-
-def busy() -> int:
-    running(worker())
-    waiting(run_after=NOW() - HOUR)
-    return waiting()
-
-
-def taken_by_lost_jobs() -> int:
-    worker(slots=2, lost=2)
-    return waiting()
-
-
-def in_line() -> int:
-    worker()
-    waiting(limit_key="send/5", wait_position=1)
-    return keyed(2)
-
-
 def behind() -> int:
     worker()
     waiting(priority=3)
@@ -151,18 +122,15 @@ def behind() -> int:
     return waiting()
 
 
-def behind_group() -> int:
-    worker()
-    waiting(group_key="a", run_after=NOW() - HOUR)
-    waiting(group_key="b", run_after=NOW() - HOUR)
-    waiting(group_key="c", run_after=NOW() + HOUR)
-    return waiting(group_key="a")
-
-
 def progressing() -> int:
     job = running(worker(), marks=8, current_step="load")
     JobProgress.objects.create(job_id=job, done=1500, total=2000, note="rows")
     return job
+
+
+def rated_queue() -> int:
+    rate("queue:mail", "queue:mail")
+    return waiting(queue_name="mail")
 
 
 def paused(**target: Any) -> Callable[[], int]:
@@ -222,9 +190,9 @@ CASES: dict[str, tuple[str, Callable[[], int]]] = {
     ),
     "unknown task, due": (
         "unknown_task",
-        lambda: (worker(), waiting(waiting_reason="'a.b' is not a task (its type is int)."))[1],
+        lambda: last(worker(), waiting(waiting_reason="'a.b' is not a task (its type is int).")),
     ),
-    "after": ("after", after_two),
+    "after": ("after", lambda: after(JobFactory.create(running=True), JobFactory.create(done=True))),
     "after many": ("after", lambda: after(*JobFactory.create_batch(7))),
     "after a batch": ("after", lambda: after(BatchFactory.create(name="import"))),
     "after an open batch": (
@@ -247,25 +215,35 @@ CASES: dict[str, tuple[str, Callable[[], int]]] = {
     "argument paused": ("paused", paused(argument="tests.app.tasks.add kwargs.tenant=acme")),
     "pause over": ("pause_over", paused_again),
     "blocked": ("blocked", lambda: waiting(blocked=True)),
-    "limit": ("limit", limited),
+    "limit": ("limit", lambda: last(worker(), running(limit_key="send/5"), keyed(1), keyed(2))),
     "limit of a queue": ("limit", limited_queue("queue:mail", queue_name="mail")),
     "limit of all": ("limit", limited_queue("*")),
     "rate": ("rate", rated),
     "rate of a queue": ("rate", rated_queue),
     "no worker": ("no_worker", lambda: waiting(queue_name="the mail")),
     "other workers": (
-        "no_worker", lambda: (worker(queues=["a", "b"]), worker(exclude_queues=["default"]), waiting())[2]
+        "no_worker",
+        lambda: last(worker(queues=["a", "b"]), worker(exclude_queues=["default"]), waiting()),
     ),
-    "worker ends": ("no_worker", lambda: (worker(drain="stop"), waiting())[1]),
+    "worker ends": ("no_worker", lambda: last(worker(drain="stop"), waiting())),
     "worker silent for long": (
-        "no_worker", lambda: (worker(heartbeat_at=NOW() - MINUTE), waiting())[1]
+        "no_worker", lambda: last(worker(heartbeat_at=NOW() - MINUTE), waiting())
     ),
-    "busy": ("busy", busy),
-    "taken by lost jobs": ("busy", taken_by_lost_jobs),
-    "in line": ("wait_queue", in_line),
+    "busy": ("busy", lambda: last(running(worker()), waiting(run_after=NOW() - HOUR), waiting())),
+    "taken by lost jobs": ("busy", lambda: last(worker(slots=2, lost=2), waiting())),
+    "in line": ("wait_queue", lambda: last(worker(), waiting(limit_key="send/5", wait_position=1), keyed(2))),
     "behind": ("behind", behind),
-    "behind in its group": ("behind", behind_group),
-    "uncommitted": ("uncommitted", lambda: (worker(), waiting())[1]),
+    "behind in its group": (
+        "behind",
+        lambda: last(
+            worker(),
+            waiting(group_key="a", run_after=NOW() - HOUR),
+            waiting(group_key="b", run_after=NOW() - HOUR),
+            waiting(group_key="c", run_after=NOW() + HOUR),
+            waiting(group_key="a"),
+        ),
+    ),
+    "uncommitted": ("uncommitted", lambda: last(worker(), waiting())),
 }  # fmt: skip
 
 

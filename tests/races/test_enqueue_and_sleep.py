@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -71,6 +71,10 @@ class Sleeper:
                 return payloads
             payloads.append(notification.payload)
         raise AssertionError("the last notification has not come")
+
+
+def in_seconds(seconds: int) -> datetime:
+    return timezone.now() + timedelta(seconds=seconds)
 
 
 @pytest.fixture
@@ -198,39 +202,25 @@ def test_each_queue_wakes_its_own_sleepers(other: Connection) -> None:
         mail.session.close()
 
 
-@pytest.mark.parametrize(("delay", "woken"), [(50, ["wake default"]), (120, [])])
-def test_only_jobs_due_before_the_longest_poll_wake(
-    sleeper: Sleeper, other: Connection, delay: int, woken: list[str]
-) -> None:
-    sleeper.sleep()
-    add(other, run_after=timezone.now() + timedelta(seconds=delay))
-    assert sleeper.heard(other) == woken
-
-
-def test_what_becomes_claimable_again_wakes(sleeper: Sleeper, other: Connection) -> None:
+def test_what_can_be_claimed_before_the_longest_poll_wakes(sleeper: Sleeper, other: Connection) -> None:
     (failed,) = over(other, 9, "1 day", status="failed")
-    given_back, retried = add(other, 2)
+    parent, given_back, retried = add(other, 3)
     claim(other)
-    (later,) = add(other, run_after=timezone.now() + timedelta(days=1))
+    (later,) = add(other, run_after=in_seconds(86400))
+    steps: list[tuple[Callable[[], object], bool]] = [
+        (lambda: add(other, run_after=in_seconds(50)), True),
+        (lambda: add(other, run_after=in_seconds(120)), False),
+        (lambda: retry(other, [failed]), True),
+        (lambda: finish(other, [given_back], "release"), True),
+        (lambda: finish(other, [retried], "retry", delay=3600), False),
+        (lambda: other.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (later,)), True),
+        (lambda: after(other, [parent]), False),
+        (lambda: finish(other, [parent]), True),
+    ]
     sleeper.sleep()
-    assert retry(other, [failed]) == 1
-    assert sleeper.heard(other) == ["wake default"]
-    finish(other, [given_back], "release")
-    assert sleeper.heard(other) == ["wake default"]
-    finish(other, [retried], "retry", delay=3600)
-    assert sleeper.heard(other) == []
-    other.execute("SELECT pgqueue_run_now(ARRAY[%s::bigint])", (later,))
-    assert sleeper.heard(other) == ["wake default"]
-
-
-def test_a_job_that_waited_for_another_wakes_when_that_is_done(sleeper: Sleeper, other: Connection) -> None:
-    (job,) = add(other)
-    claim(other)
-    sleeper.sleep()
-    after(other, [job])
-    assert sleeper.heard(other) == []
-    finish(other, [job])
-    assert sleeper.heard(other) == ["wake default"]
+    for number, (step, wakes) in enumerate(steps):
+        step()
+        assert sleeper.heard(other) == ["wake default"] * wakes, number
 
 
 def test_a_transaction_with_the_notify_turned_off_can_be_prepared(

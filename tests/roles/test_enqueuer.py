@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -24,9 +23,8 @@ from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks as tasks
 from tests.app.limit_tasks import ship
 from tests.support.databases import alias, roles
-from tests.support.factories import JobFactory, WorkerFactory
-from tests.support.figures import fresh_ring
-from tests.support.jobs import fetch, over as add_over, rotate, sql, value
+from tests.support.factories import WorkerFactory
+from tests.support.jobs import fetch, sql, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 from tests.support.workers import fresh, run_due, until, working
 
@@ -359,21 +357,6 @@ def hoarder(stranger: Connection) -> Connection:
 
 
 @pytest.mark.promise("stranger")
-def test_the_jobs_of_a_dead_worker_are_recovered(hoarder: Connection, connect: Connect) -> None:
-    lost = JobFactory.create(running=True)
-    WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), started_jobs=[lost.pk])
-    recovered = value(connect(autocommit=True), "SELECT jobs FROM _pgqueue_recover_dead(0.1, 30, 3, 100, 20)")
-    assert recovered == 1
-    assert fresh(lost).status == "pending"
-
-
-def test_old_jobs_are_removed(hoarder: Connection, connect: Connect) -> None:
-    owner = connect(autocommit=True)
-    with fresh_ring(owner):
-        add_over(owner, 2, "8 days", 3)
-        assert rotate(owner) == "emptied shelf 2"
-
-
 def test_one_session_at_a_time_has_a_duty(hoarder: Connection, connect: Connect) -> None:
     """Whatever advisory locks somebody holds. It lasts until the end of the transaction."""
     ask = "SELECT _pgqueue_on_duty(%s)"

@@ -163,27 +163,6 @@ def test_neither_statistics_nor_a_leaky_function_show_others(web: Connection, co
     assert "4111" not in "".join(heard)
 
 
-#: Errors that quote the value of a row, if the row is read before the policy hides it.
-QUOTING = [
-    "SELECT id FROM {} WHERE CAST(metadata ->> 'card' AS integer) > 0",
-    "SELECT id FROM {} WHERE 1 / (length(metadata ->> 'card') - 4) > 0",
-    "SELECT id FROM {} ORDER BY CAST(metadata ->> 'card' AS integer)",
-    "SELECT max(CAST(metadata ->> 'card' AS integer)) FROM {}",
-    "SELECT id FROM (SELECT * FROM {} OFFSET 0) AS a WHERE CAST(metadata ->> 'card' AS integer) > 0",
-]
-
-
-def test_no_error_comes_from_the_row_of_another(web: Connection, connect: Connect) -> None:
-    """The owner, whom no policy stops, gets the error: the attempt is a real one."""
-    enqueue(tasks.add.using(tenant="bolt", metadata={"card": "king"}), 1)
-    enqueue(tasks.add.using(tenant="acme", metadata={"card": "12345"}), 1)
-    owner = connect(autocommit=True)
-    for query in [each.format(table) for each in QUOTING for table in ("pgqueue_job", "pgqueue_job_live")]:
-        with pytest.raises((psycopg.errors.InvalidTextRepresentation, psycopg.errors.DivisionByZero)):
-            owner.execute(query)
-        assert len(web.execute(query).fetchall()) == 1
-
-
 def test_no_error_names_the_key_of_another(web: Connection, connect: Connect, separated: Roles) -> None:
     """Without the prefix, and with a right to insert, the unique index would answer with the key."""
     theirs = enqueue(tasks.add.using(tenant="bolt", unique_key="card 4111"), 1)
@@ -224,16 +203,6 @@ def test_notifications_show_the_queue_and_the_id_alone(web: Connection, connect:
             break
     assert heard == ["wake default", f"stack {theirs.pk}", f"cancel {theirs.pk}", "the end"]
     assert web.execute("SELECT * FROM pgqueue_result(%s)", (theirs.pk,)).fetchall() == []
-
-
-def test_what_stays_visible(web: Connection, connect: Connect, separated: Roles) -> None:
-    """The page says so: how many jobs there are, by ids and by estimates."""
-    first = value(web, "SELECT pgqueue_enqueue('a.b')")
-    enqueue_many([tasks.add.using(tenant="bolt").bind(n) for n in range(500)])
-    assert value(web, "SELECT pgqueue_enqueue('a.b')") - first == 501
-    connect(autocommit=True).execute("VACUUM ANALYZE pgqueue_job_live")
-    plan = value(web, "EXPLAIN (FORMAT JSON) SELECT FROM pgqueue_job_live")
-    assert plan[0]["Plan"]["Plan Rows"] > 100, "the role has two jobs"
 
 
 def test_workers_see_and_run_all(separated: Roles) -> None:
