@@ -71,10 +71,11 @@ def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention_and_goes_round(o
 
 
 @pytest.mark.promise("retention")
-def test_one_young_job_keeps_its_shelf(one: Connection) -> None:
+def test_one_young_job_keeps_its_shelf_which_is_not_locked(one: Connection, connect: Connect) -> None:
     over(one, 2, "9 days", 5)
     over(one, 2, "6 days 23 hours")
     since_ago(one, "29 hours")
+    assert statuses(connect()), "its transaction stays open"
     assert rotate(one) == "waiting for shelf 2"
     assert Ring.objects.get().current == 1
     assert len(statuses(one)) == 6
@@ -155,13 +156,6 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
     until(waited_for_a_rotation, seconds=60, what="a reader that came while a rotation waited")
     enough.set()
     assert rotations.result() == {"gave way to a reader of shelf 2"}
-
-
-def test_a_rotation_that_has_nothing_to_empty_takes_no_lock(one: Connection, connect: Connect) -> None:
-    reader = connect()
-    over(one, 2, "1 day")
-    assert statuses(reader)
-    assert rotate(one) == "waiting for shelf 2"
 
 
 def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connection) -> None:
@@ -293,15 +287,12 @@ def test_a_time_that_is_made_shorter_counts_for_what_is_kept_already(one: Connec
     assert sweep(one) == 2
 
 
-def test_one_sweep_at_a_time_and_none_waits_for_a_locked_row(one: Connection, connect: Connect) -> None:
-    busy, reader = connect(), connect()
-    jobs = over(one, KEPT, "40 days", 3, status="failed")
-    assert sweep(busy, 1) == 1
-    assert sweep(one) == 0
-    busy.commit()
-    reader.execute("SELECT FROM pgqueue_job_kept WHERE id = %s FOR UPDATE", (jobs[1],))
+def test_the_sweep_does_not_wait_for_a_locked_row(one: Connection, connect: Connect) -> None:
+    reader = connect()
+    locked, _ = over(one, KEPT, "40 days", 2, status="failed")
+    reader.execute("SELECT FROM pgqueue_job_kept WHERE id = %s FOR UPDATE", (locked,))
     assert start(one, sweep).result() == 1
-    assert statuses(one).keys() == {jobs[1]}
+    assert statuses(one).keys() == {locked}
 
 
 # -- months

@@ -81,23 +81,6 @@ def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
     assert batch != members_of
 
 
-@pytest.mark.parametrize("parent", [True, False])
-def test_two_supervisors_do_not_do_the_same(session: Session, connect: Connect, parent: bool) -> None:
-    one = connect()
-    name = "edges" if parent else "batches"
-    assert value(one, "SELECT _pgqueue_on_duty(%s)", name)
-    other = connect(autocommit=True)
-    (job,) = add(other)
-    child = after(other, [job])
-    batch, (member,) = open_batch(other, 1)
-    other.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (child,))
-    other.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
-    Rounds().run(session, 100.0)
-    assert (status(other, child), outcome(other, batch)) == (
-        ("blocked", "cancelled") if parent else ("pending", "")
-    )
-
-
 # -- minutes are added to the sums, and what nobody reads any more is deleted
 
 

@@ -34,9 +34,8 @@ from django_pgqueue.postgres.clock import server_now
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.figures import count, forget, roll_up
 from tests.support.jobs import sql, value
-from tests.support.limits import add_many
 from tests.support.plans import fill
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connection
 
 pytestmark = pytest.mark.django_db
 
@@ -297,12 +296,6 @@ def test_depth_and_age() -> None:
     assert all(depth.is_paused for depth in depths("default", ["wanted"]).values())
 
 
-def test_jobs_that_wait_for_their_key_are_blocked(one: Connection) -> None:
-    add_many(one, "k", "k", "k")
-    found = depths("default")["default"]
-    assert (found.ready, found.blocked) == (1, 2)
-
-
 def test_beyond_the_limit_a_count_says_that_there_are_more(one: Connection) -> None:
     """Whatever the statistics of the table say."""
     fill(
@@ -376,17 +369,6 @@ def test_a_deploy_is_where_a_version_appears(one: Connection) -> None:
     points = depth_series("default", HOUR)
     assert deploys(points) == {points[19].start: "v8", points[50].start: "v7, v9"}
     assert deploys(points) == deploys(depth_series("default", HOUR, "mail"))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_supervisors_count_a_minute_once(one: Connection, connect: Connect) -> None:
-    """Race: the second one comes while the first counts. It neither waits nor counts."""
-    other = connect()
-    other.execute("SET lock_timeout = '1s'")
-    with one.transaction(force_rollback=True):
-        one.execute("DELETE FROM pgqueue_depth")
-        assert value(one, "SELECT _pgqueue_count_depth()")
-        assert not value(other, "SELECT _pgqueue_count_depth()")
 
 
 def test_a_count_that_the_server_refuses_does_not_hold_up_maintenance(one: Connection) -> None:

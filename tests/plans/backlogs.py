@@ -9,7 +9,6 @@ from typing import Any
 
 from django_pgqueue.admin.jobs.search import order_of_jobs, search
 from django_pgqueue.admin.lists import NamesInUse
-from django_pgqueue.jobs.claim import claim_sql
 from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management.subcommands.jobs import readable
 from django_pgqueue.models import Job
@@ -30,10 +29,10 @@ from tests.support.jobs import (
     value,
 )
 from tests.support.limits import release, repair, set_limit
-from tests.support.plans import CLAIM_INDEX, HISTORY, LIVE, claim_parameters, fill, plan
+from tests.support.plans import CLAIM_INDEX, HISTORY, LIVE, fill
 from tests.support.sessions import Connection
 
-from .table import JOBS, PINNED, Plan, Room, Statement, count_depth, what_is_in_use
+from .table import JOBS, PINNED, Room, Statement, count_depth, what_is_in_use
 
 BATCH = 50
 
@@ -129,9 +128,6 @@ def first_in_order(queue: str, one: Connection) -> int:
 
 
 DUE = Room("due jobs", make_due, [
-    Plan("a claim reads its index in order",
-         lambda one: plan(one, claim_sql(), claim_parameters(*DEFAULT)),
-         uses=(f"Index Scan on {LIVE} by {CLAIM_INDEX}",), avoids=("Seq Scan", "Sort", "Hash Join")),
     Statement("a claim reads what it returns", lambda one: count(claim(one, BATCH, ranges=DEFAULT)),
               {CLAIM_INDEX: BATCH + 1, JOBS: 4 * BATCH, HISTORY: 0}, BATCH),
     Statement("a claim of ranges with nothing due reads nothing",
@@ -298,8 +294,6 @@ PAUSED = Room("paused tasks", make_paused, [
     Statement("the claim and the report of a paused job read none of the others", claim_and_put_aside,
               {JOBS: 12 * PAGE}, PAGE),
     Statement("an edit reads its jobs", partial(edit, priority=5), {JOBS: 8 * PAGE}, PAGE,
-              before=partial(ids, table=LIVE, limit=PAGE)),
-    Statement("a cancel reads its jobs", cancel, {LIVE: 4 * PAGE}, PAGE,
               before=partial(ids, table=LIVE, limit=PAGE)),
 ], vacuum=LIVE, tables="pgqueue_job, pgqueue_pause")  # fmt: skip
 

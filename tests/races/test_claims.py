@@ -175,23 +175,16 @@ def test_a_heartbeat_that_waits_for_recovery_learns_it(
     assert behind(one, other, heartbeat, silent) == (False, [], False)
 
 
-def test_recovery_waits_with_a_worker_that_is_claiming(
+def test_a_worker_that_is_claiming_is_neither_recovered_nor_signed_off(
     one: Connection, other: Connection, silent: int
 ) -> None:
-    """It would delete the row of a worker that has just claimed a job, and nobody would find the job."""
+    """Its row would be deleted, and nobody would find the job that it has just claimed."""
     (job,) = add(other)
     assert [row.id for row in sql_claim(one, silent)] == [job]
     assert recover_dead(other) == (0, 0)
-    one.commit()
+    assert behind(one, other, unregister, silent) is False
     assert recover_dead(other) == (0, 0)
     assert heartbeat(other, silent) == (True, [], False)
-
-
-def test_a_worker_that_is_claiming_is_not_signed_off(one: Connection, other: Connection, silent: int) -> None:
-    add(other)
-    assert len(sql_claim(one, silent)) == 1
-    assert behind(one, other, unregister, silent) is False
-    assert heartbeat(other, silent)[0]
 
 
 # -- workers in the process of their caller: without the lock that a claim takes first, they wait for the

@@ -116,18 +116,6 @@ def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_r
     assert unpause(other) == 1
 
 
-def test_two_sessions_do_not_mix_the_jobs_that_continue(one: Connection, other: Connection) -> None:
-    pause(other)
-    jobs = running(one, 2)
-    put_aside(one, jobs)
-    one.commit()
-    assert resume(other)
-    assert unpause(one) == 2
-    assert unpause(other) is None
-    one.commit()
-    assert unpause(other) == 0
-
-
 def test_a_job_that_somebody_has_locked_continues_with_the_next_batch(
     one: Connection, other: Connection
 ) -> None:

@@ -4,21 +4,37 @@ users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from threading import Thread
+from typing import NamedTuple
 
 import psycopg
 import pytest
 
-from django_pgqueue.models import FailureGroup, Ring
+from django_pgqueue.models import FailureGroup
 from django_pgqueue.monitoring.spans import totals
 from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration, requeue_strangers
 from tests.support.databases import roles
 from tests.support.figures import count, counted, fold, forget, note, roll_up
-from tests.support.jobs import add, claim, finish, live, over, retry, rotate, running, statuses, value
+from tests.support.jobs import (
+    add,
+    after,
+    claim,
+    finish,
+    live,
+    maintenance,
+    open_batch,
+    over,
+    retry,
+    rotate,
+    running,
+    statuses,
+    value,
+)
+from tests.support.limits import add_many, repair
 from tests.support.sessions import Connect, Connection, behind, open_raw, start
 from tests.support.waiting import until
 from tests.support.workers import recover, recover_dead
@@ -74,17 +90,6 @@ def test_two_recoveries_share_the_jobs_and_each_counts_and_tells_of_its_own(
     assert other.execute(query, (jobs, 100)).fetchone() == (0, [])
     assert statuses(other) == dict.fromkeys(jobs, status)
     assert value(other, "SELECT array_agg(crash_count) FROM pgqueue_job") == [1] * 3
-
-
-def test_only_one_round_of_recovery_at_a_time(one: Connection, other: Connection) -> None:
-    running(one)
-    register(other, beat="1 s")
-    assert recover_dead(one) == (1, 1)
-    register(other, worker=2, beat="1 s")
-    assert recover_dead(other) == (0, 0)  # only one of them runs the round
-    one.commit()
-    assert recover_dead(other) == (1, 0)
-    assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -265,6 +270,76 @@ def test_race_a_worker_is_not_found_dead_between_the_end_of_its_last_session_and
 # --- Maintenance beside workers and users: the rotation of history, statistics, and groups of failures
 
 
+def dies(connection: Connection) -> None:
+    running(connection)
+    register(connection, beat="1 s")
+
+
+def strands_a_batch(connection: Connection) -> None:
+    _, (job,) = open_batch(connection, 1)
+    connection.execute("DELETE FROM pgqueue_job WHERE id = %s", (job,))
+
+
+def strands_a_child(connection: Connection) -> None:
+    after(connection, add(connection))
+    connection.execute("DELETE FROM pgqueue_edge")
+
+
+def strands_a_line(connection: Connection) -> None:
+    first, _ = add_many(connection, "k", "k")
+    connection.execute("DELETE FROM pgqueue_job WHERE id = %s", (first,))
+
+
+def strands_a_paused_job(connection: Connection) -> None:
+    connection.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
+    finish(connection, running(connection), "paused", reason="paused")
+    connection.execute("SELECT pgqueue_resume('task', 'tests.app.tasks.noop')")
+
+
+class Duty(NamedTuple):
+    """What there is to do, who does it, and the answers of who has the duty and who has not."""
+
+    cause: Callable[[Connection], object]
+    call: Callable[[Connection], object]
+    done: object
+    busy: object
+
+
+DUTIES = {
+    "recover": Duty(dies, recover_dead, (1, 1), (0, 0)),
+    "ring": Duty(lambda other: over(other, 2, "8 days"), rotate, "emptied shelf 2", "busy"),
+    "kept": Duty(
+        lambda other: over(other, 9, "40 days", status="failed"),
+        lambda other: value(other, "SELECT _pgqueue_sweep(9)"), 1, 0,
+    ),
+    "statistics": Duty(lambda other: count(other, [5]), roll_up, 1, 0),
+    "failures": Duty(note, fold, 1, 0),
+    "depth": Duty(
+        lambda other: other.execute("DELETE FROM pgqueue_depth"),
+        lambda other: value(other, "SELECT _pgqueue_count_depth()"), True, False,
+    ),
+    "batches": Duty(strands_a_batch, maintenance, (1, 0), (0, 0)),
+    "edges": Duty(strands_a_child, maintenance, (0, 1), (0, 0)),
+    "lines": Duty(strands_a_line, repair, 1, 0),
+    "unpause": Duty(
+        strands_a_paused_job, lambda other: value(other, "SELECT _pgqueue_unpause(9)"), 1, None
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DUTIES)
+def test_one_supervisor_at_a_time_has_a_duty_and_none_waits(
+    one: Connection, other: Connection, name: str
+) -> None:
+    duty = DUTIES[name]
+    duty.cause(other)
+    assert value(one, "SELECT _pgqueue_on_duty(%s)", name)
+    assert duty.call(other) == duty.busy
+    one.rollback()
+    with other.transaction(force_rollback=True):
+        assert duty.call(other) == duty.done
+
+
 # Shelf 1 is the current one, so a rotation empties shelf 2.
 
 
@@ -317,15 +392,6 @@ def test_a_rotation_refuses_a_snapshot_older_than_its_lock(connect: Connect, iso
         rotate(one)
 
 
-def test_only_one_rotation_at_a_time(one: Connection, other: Connection) -> None:
-    over(other, 2, "8 days")
-    assert rotate(one) == "emptied shelf 2"
-    assert rotate(other) == "busy"
-    one.commit()
-    assert rotate(other) == "nothing to do"
-    assert value(other, "SELECT current FROM pgqueue_ring") == Ring.objects.get().current == 1
-
-
 def test_two_retries_at_once_bring_a_job_back_once(one: Connection, other: Connection) -> None:
     jobs = over(other, 1, "1 day", 3) + over(other, 9, "1 day", 3, status="failed")
     assert retry(one, jobs) == 6
@@ -354,30 +420,17 @@ def test_a_minute_that_a_worker_adds_to_is_left_for_later(
     assert set(counted(other).values()) == {(4, 4)}
 
 
-def test_a_worker_that_meets_a_minute_in_upkeep_makes_another_row(
-    one: Connection, other: Connection, at: str
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_worker_that_meets_a_minute_in_upkeep_waits_and_is_counted(
+    one: Connection, other: Connection, at: str, end: str
 ) -> None:
+    """In another row, unless the upkeep has failed."""
     count(other, [5], 1, at=at)
     assert roll_up(one) == 1
-    behind(one, other, count, [5], 2, at=at)
+    behind(one, other, count, [5], 2, at=at, end=end)
     assert set(counted(other).values()) == {(3, 3)}
     assert roll_up(other) == 1
     assert set(counted(other).values()) == {(3, 3)}
-
-
-def test_upkeep_that_fails_leaves_everything_as_it_was(one: Connection, other: Connection, at: str) -> None:
-    count(other, [5], 1, at=at)
-    assert roll_up(one) == 1
-    behind(one, other, count, [5], 2, at=at, end="rollback")
-    assert set(counted(other).values()) == {(3, 3)}
-
-
-def test_one_supervisor_rolls_up_at_a_time_and_none_waits(one: Connection, other: Connection) -> None:
-    count(other, [5, 6], 1)
-    assert roll_up(one, 1) == 1
-    assert start(other, roll_up).result() == 0
-    one.commit()
-    assert roll_up(other) == 1
 
 
 def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
@@ -427,16 +480,6 @@ def test_failures_of_one_group_are_reported_side_by_side(connect: Connect) -> No
     maintenance.commit()
     assert fold(other) == 2
     assert FailureGroup.objects.get().failed == 3
-
-
-def test_one_supervisor_groups_failures_at_a_time_and_none_waits(one: Connection, other: Connection) -> None:
-    for fingerprint in ("f", "g"):
-        note(other, fingerprint)
-    assert fold(one, limit=1) == 1
-    assert start(other, fold).result() == 0
-    assert start(other, forget).result() == 0
-    one.commit()
-    assert fold(other) == 1
 
 
 def test_a_group_is_muted_while_a_change_arrives(one: Connection, other: Connection) -> None:

@@ -264,21 +264,13 @@ def test_an_update_by_hand_makes_legal_transitions_only(old: str, new: str) -> N
 def test_rows_do_not_move_by_hand_and_history_does_not_change(old: str, change: dict[str, object]) -> None:
     job = Job.objects.filter(pk=job_in(old))
     before = job.values().get()
-    with pytest.raises(IntegrityError, match="cannot change from"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="cannot change from") as caught, transaction.atomic():
         job.update(**change)
     assert job.values().get() == before
-
-
-@pytest.mark.django_db
-def test_the_refusal_names_a_remedy_and_the_constraint() -> None:
-    job = job_in("pending")
-    with pytest.raises(IntegrityError) as caught, transaction.atomic():
-        Job.objects.filter(pk=job).update(shelf=9, status="failed")
-    diagnostics = caught.value.__cause__.diag  # type: ignore[union-attr]
-    assert diagnostics.sqlstate == "23514"
-    assert diagnostics.constraint_name == "pgqueue_job_transition"
-    assert "cancel()" in diagnostics.message_hint
-    assert "pgqueue_retry(ARRAY[id])" in diagnostics.message_hint
+    refusal = caught.value.__cause__.diag  # type: ignore[union-attr]
+    assert (refusal.sqlstate, refusal.constraint_name) == ("23514", "pgqueue_job_transition")
+    assert "cancel()" in refusal.message_hint
+    assert "pgqueue_retry(ARRAY[id])" in refusal.message_hint
 
 
 @pytest.mark.django_db

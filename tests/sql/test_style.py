@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from pytest_django import DjangoAssertNumQueries
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many, pause, resume
@@ -145,13 +146,11 @@ def test_a_worker_sets_what_it_depends_on(odd: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_with_the_usual_style_costs_no_statement() -> None:
-    with connection.execute_wrapper(_refuse):
+def test_a_connection_with_the_usual_style_costs_no_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(0):
         set_interval_style(connection)
-
-
-def _refuse(*args: object) -> None:
-    raise AssertionError(args)
 
 
 # -- plpgsql_check: names and types that are wrong, and variables that nothing uses
