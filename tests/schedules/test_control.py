@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from django_pgqueue.explanation import schedules as words
@@ -21,7 +20,6 @@ from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue
 from tests.support.sessions import Connect, Connection
-from tests.support.waiting import run
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -79,17 +77,10 @@ def test_one_that_was_deleted(call: Any) -> None:
         call(schedule)
 
 
-def test_async_twins() -> None:
-    run(_call_twins())
-
-
-async def _call_twins() -> None:
-    schedule = await sync_to_async(ScheduleFactory.create)()
-    assert await schedule.apause(reason="audit", author="kim") is True
-    assert (schedule.pause_author, schedule.is_active) == ("kim", False)
-    assert await schedule.aresume() is True
-    assert schedule.is_active
-    assert (await schedule.aenqueue()).metadata["schedule"] == schedule.name
+def test_async_code() -> None:
+    """Its methods are wrapped as all others are: tests/jobs/test_surroundings.py."""
+    for name in ("apause", "aresume", "aenqueue"):
+        assert getattr(Schedule, name).__name__ == name
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

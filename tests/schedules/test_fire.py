@@ -53,14 +53,15 @@ def due_at(schedule: Schedule) -> datetime:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("context-schedule", "schedule-runs")
 def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:
-    schedule = overdue()
+    schedule = overdue(task_path="tests.app.tasks.short_lived")
     later = overdue(ago(seconds=-30), **RARELY)
     with translation.override("de"), acting_as(5):
         assert fire(one) == 1
     assert not jobs_of(later), "it is not due"
     later.delete()
     (job,) = jobs_of(schedule)
-    assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.noop", [], {})
+    assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.short_lived", [], {})
+    assert job.expires_at == job.run_after + timedelta(hours=2)
     assert job.context is None, "whoever fires it"
     assert job.metadata == {"schedule": schedule.name, "run_at": due_at(schedule).isoformat()}
     assert abs(job.run_after - job.enqueued_at) < timedelta(milliseconds=1)
@@ -97,24 +98,6 @@ def test_the_policy_of_a_job(one: Connection, columns: Any, moved: str | None, e
     (job,) = jobs_of(schedule)
     assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == expected
     assert job.metadata.get("of") == (None if moved else "mail")
-
-
-def test_the_expiry_counts_from_the_job(one: Connection) -> None:
-    schedule = overdue(task_path="tests.app.tasks.short_lived")
-    fire(one)
-    (job,) = jobs_of(schedule)
-    assert job.expires_at is not None
-    assert job.expires_at - job.run_after == timedelta(hours=2)
-
-
-def test_a_task_that_nobody_knows_holds_up_no_other(one: Connection) -> None:
-    """Its job waits for a worker that knows the task and fills in the policy."""
-    unknown, known = overdue(task_path="elsewhere.tasks.run"), overdue()
-    assert unknown.policy is None
-    assert fire(one) == 2
-    (job,) = jobs_of(unknown)
-    assert (job.queue_name, job.max_attempts, job.on_lost) == ("default", None, None)
-    assert len(jobs_of(known)) == 1
 
 
 def test_jitter_delays_the_job_and_not_the_run(one: Connection) -> None:
@@ -191,13 +174,6 @@ def test_skip_fires_a_run_that_is_a_little_late_and_records_one_that_is_not(one:
         fire(one)
         assert outcomes(schedule) == [outcome]
         assert len(jobs_of(schedule)) == (outcome == "enqueued")
-
-
-def test_a_year_without_workers_is_one_short_round(one: Connection) -> None:
-    schedule = overdue(minute() - timedelta(days=365), cron="* * * * *", catch_up="all", catch_up_limit=1_000)
-    fire(one)
-    assert len(jobs_of(schedule)) == 1_000
-    assert runs_of(schedule)[-1] >= minute() - MINUTE
 
 
 # -- overlap
@@ -447,19 +423,6 @@ def test_runs_that_the_old_timing_owes_run(one: Connection, client: Client, edit
     assert fire(one) == 0
 
 
-def test_runs_of_the_new_timing_run_after_those_of_the_old(one: Connection) -> None:
-    """It was every hour until half past two days ago, and every day since."""
-    midnight = minute().replace(hour=0, minute=0)
-    schedule = overdue(midnight - timedelta(days=2), cron="0 * * * *", catch_up="all", catch_up_limit=1000)
-    Schedule.objects.update(cron="0 0 * * *")
-    edited = midnight - timedelta(days=2) + timedelta(hours=2, minutes=30)
-    move_edit(one, 0, edited)
-    fire(one)
-    hours = [midnight - timedelta(days=2) + timedelta(hours=number) for number in range(3)]
-    assert runs_of(schedule)[:5] == [*hours, midnight - timedelta(days=1), midnight]
-    assert len(jobs_of(schedule)) == len(runs_of(schedule)) in (5, 6)  # a day may have begun
-
-
 def test_edits_in_a_row(one: Connection) -> None:
     """Each timing counts for the time in which it was true, also if one of them comes back."""
     day = minute().replace(hour=0, minute=0) - timedelta(days=3)
@@ -568,13 +531,10 @@ def planned(**columns: Any) -> Plan:
     return plan(Due(**{**given, **columns}))
 
 
-def clocks(found: Plan) -> list[str]:
-    return [f"{run:%H:%M}" for run in found.runs]
-
-
 @pytest.mark.parametrize(
     ("columns", "runs"),
     [
+        ({"catch_up": "skip", "now": at("14:00")}, ["14:00"]),
         ({}, ["12:00", "12:10", "12:20", "12:30", "13:00", "14:00"]),
         ({"catch_up_limit": 3}, ["12:30", "13:00", "14:00"]),
         ({"catch_up": "latest"}, ["14:00"]),
@@ -589,17 +549,11 @@ def clocks(found: Plan) -> list[str]:
 )
 def test_the_runs_of_the_old_and_the_new_times(columns: dict[str, Any], runs: list[str]) -> None:
     found = planned(**columns)
-    assert clocks(found) == runs
+    assert [f"{run:%H:%M}" for run in found.runs] == runs
     assert not found.is_missed
+    assert planned(catch_up="skip").is_missed, "the last of all is too old"
 
 
 def test_the_next_run_is_one_of_the_new_times() -> None:
     assert f"{planned().next_run_at:%H:%M}" == "15:00"
     assert f"{planned(now=at('12:40')).next_run_at:%H:%M}" == "13:00"
-
-
-def test_skip_looks_at_the_last_of_all() -> None:
-    found = planned(catch_up="skip")
-    assert (clocks(found), found.is_missed) == (["14:00"], True)
-    found = planned(catch_up="skip", now=at("14:00"))
-    assert (clocks(found), found.is_missed) == (["14:00"], False)

@@ -10,7 +10,6 @@ import pytest
 
 from django_pgqueue import BoundTask, JobExists, enqueue
 from django_pgqueue.exceptions import InvalidKey
-from django_pgqueue.maintenance.schedules import synchronize
 from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import fire as fire_module
 from tests.app import limit_tasks, unique_tasks
@@ -120,21 +119,6 @@ def test_keys_of_a_round_that_may_belong_to_another_project(
     fire(one)
     (job,) = jobs_of(schedule)
     assert (job.queue_name, job.unique_key) == ("mail" if path == SYNC else job.queue_name, key)
-
-
-def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> None:
-    app.schedule("every=60, kwargs={'day': 1}")
-    synchronize("default")
-    app.deploy(
-        "from django_pgqueue import Unique",
-        "@schedule(every=60, kwargs={'day': 1})",
-        "@task(unique=Unique())",
-        "def report(day=0): pass",
-    )
-    synchronize("default")
-    Schedule.objects.update(next_run_at=ago(seconds=1))
-    fire(one)
-    assert jobs_of(f"{app.module}.report")[0].unique_key == f"{app.module}.report(day=1)"
 
 
 def test_a_module_that_cannot_be_imported_stops_no_supervisor(app: App, one: Connection) -> None:
