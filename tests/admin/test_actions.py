@@ -94,24 +94,6 @@ def test_more_time_is_for_running_jobs_and_locks_none_of_the_history(root: Clien
     assert told() == {str(running.pk): "Action: Give it one more hour."}
 
 
-@pytest.mark.parametrize(
-    "permissions", [("retry_job",), ("retry_job", "rerun_done_job"), ("rerun_done_job",)]
-)
-def test_who_may_retry_jobs_may_not_run_done_ones_again(permissions: tuple[str, ...]) -> None:
-    done, failed = JobFactory.create(done=True), JobFactory.create(failed=True)
-    client = staff("view_job", *permissions)
-    may_rerun, may_retry = len(permissions) == 2, "retry_job" in permissions
-    for job, may in ((done, may_rerun), (failed, may_retry)):
-        assert (url("retry", job.pk) in body(client, url("change", job.pk))) is may
-    if not may_rerun:
-        assert client.post(url("retry", done.pk)).status_code == 403
-    if may_retry:
-        refused = ("No job changed: you may not run done jobs again.", "warning")
-        expected = ("1 job runs again.", "success") if may_rerun else refused
-        assert act(client, "retry_jobs", done) == expected
-    assert Job.objects.get(pk=done.pk).status == ("pending" if may_rerun else "done")
-
-
 def test_a_job_that_was_failed_on_its_page_and_is_done_by_now_does_not_run_again(root: Client) -> None:
     done, running = JobFactory.create(done=True), JobFactory.create(running=True)
     assert '<input type="hidden" name="status" value="done">' in body(root, url("change", done.pk))

@@ -98,15 +98,6 @@ def test_search_and_pages_of_the_queues(root: Client, monkeypatch: pytest.Monkey
     assert root.get(QUEUES, {"p": 9}).status_code == 302
 
 
-def test_settings_are_deleted_from_the_list(root: Client) -> None:
-    JobFactory.create(queue_name="mail")
-    QueueFactory.create(name="mail")
-    data = {"action": "delete_selected", "_selected_action": ["mail"], "index": 0, "post": "yes"}
-    assert root.post(QUEUES, data).status_code == 302
-    assert not Queue.objects.exists()
-    assert listed(root, QUEUES) == ["mail"]
-
-
 def test_the_page_of_a_queue(root: Client, wording: Any) -> None:
     here = {"host": "app1", "pid": 1, "queues": ["mail"], "heartbeat_at": ago(hours=-1)}
     worker = WorkerFactory.create(id=7, slots=4, **here)

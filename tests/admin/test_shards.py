@@ -35,7 +35,7 @@ from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, Wo
 from tests.support.figures import classes, failure
 from tests.support.wording import shown
 
-from .helpers import body, hidden_fields, url
+from .helpers import body, hidden_fields, rows_of, steady, url
 
 BOTH = ["default", "other"]
 pytestmark = pytest.mark.django_db(databases=BOTH)
@@ -130,50 +130,41 @@ def test_a_page_and_its_links_show_the_shard_of_its_address(shards: None, admin_
     assert "shard=other" in body(admin_client, url("change", 3), shard="other")
 
 
-def rows_without_links(page: str) -> list[str]:
-    table = page.split("<tbody>")[1].split("</tbody>")[0].replace("<wbr>", "")
-    return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in table.split("</tr>")[:-1]]
-
-
 def cells(page: str, column: str) -> list[str]:
     found = re.findall(rf'<t[dh] class="field-{column}\b[^>]*>(.*?)</t[dh]>', page, re.DOTALL)
     return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in found]
 
 
-def test_queues_of_all_shards_add_up_and_say_without_which(one_is_down: None, admin_client: Client) -> None:
+def told(page: str) -> str:
+    """Return what a reader sees in the rows of a list, without ids and ages."""
+    return re.sub(r"\b\d s\b", "<age>", re.sub(r":\d+\]", ":<id>]", steady(rows_of(page))))
+
+
+MERGED = ("worker", "limit", "pause", "schedule")
+
+
+def test_queues_of_all_shards_add_up_and_say_without_which(
+    one_is_down: None, admin_client: Client, wording: Any
+) -> None:
     fill()
     Queue.objects.using("other").create(name="only-there", retention=timedelta(days=1))
     pause(queue="mail", reason="quota", using="other")
     page = body(admin_client, url("changelist", model="queue"))
     assert "The database down did not answer" in page
     assert "The sums are without down." in page
-    assert cells(page, "name") == ["mail", "only-there"]
-    assert cells(page, "shards") == ["default , other without down", "other without down"]
-    assert cells(page, "ready") == ["5", "0"]
-    assert cells(page, "workers") == ["2", "1"]
-    assert cells(page, "paused") == ["other: paused: quota", "-"]
-    assert cells(page, "own_settings") == ["default", "done jobs kept for 1 d"]
-    for alias in BOTH:
-        assert f'href="{url("change", "mail", model="queue")}?shard={alias}"' in page
-    assert f'href="{url("changelist")}?queue=mail&amp;due=now"' in page
+    assert told(page) == wording
 
 
-def test_workers_limits_and_pauses_are_merged_by_name(one_is_down: None, admin_client: Client) -> None:
+def test_rows_of_all_shards_are_merged_by_name(one_is_down: None, admin_client: Client, wording: Any) -> None:
     fill()
     for alias, name in (("default", "crm"), ("other", "bank"), ("other", "crm")):
         set_limit(name=name, concurrency=2, using=alias)
         pause(task=f"shop.{name}.send", using=alias)
-    page = body(admin_client, url("changelist", model="worker"))
-    assert cells(page, "name") == ["app-default:7", "app-other:7"]
-    assert cells(page, "shards") == BOTH
-    assert f'href="{url("change", 5, model="worker")}?shard=other"' in page
-    page = body(admin_client, url("changelist", model="limit"))
-    assert "The database down did not answer" in page
-    assert (cells(page, "named"), cells(page, "shards")) == (["bank", "crm", "crm"], ["other", *BOTH])
-    page = body(admin_client, url("changelist", model="pause"))
-    assert cells(page, "shards") == ["other", "default", "other"]
     for alias in BOTH:
         Schedule(name=f"nightly-{alias}", task_path=noop.module_path, cron="0 6 * * *").save(using=alias)
+    pages = {model: body(admin_client, url("changelist", model=model)) for model in MERGED}
+    assert all("The database down did not answer" in page for page in pages.values())
+    assert {model: told(page) for model, page in pages.items()} == wording
     Worker.objects.all().delete()
     page = body(admin_client, url("changelist", model="schedule"), o="-1")
     assert cells(page, "shards") == ["other", "default"]
@@ -281,15 +272,10 @@ def failed(one_is_down: None) -> None:
         Job.objects.using(alias).bulk_create(jobs)
 
 
-def test_the_failures_of_all_shards_add_up(failed: None, admin_client: Client) -> None:
+def test_the_failures_of_all_shards_add_up(failed: None, admin_client: Client, wording: Any) -> None:
     page = body(admin_client, url("failures"))
     assert "The database down did not answer" in page
-    rows = rows_without_links(page)
-    assert [each.split("Shards: ")[0].split()[0] for each in rows] == ["shop.Down", "shop.Busy"]
-    assert "shop.other, shop.default Shards: default , other without down 3" in rows[0]
-    assert "Shards: other without down 1" in rows[1]
-    for alias in BOTH:
-        assert f'href="{url("failure", "f")}?shard={alias}"' in page
+    assert told(page) == wording
     assert "shop.default" not in body(admin_client, url("failures"), shard="other")
 
 
@@ -312,7 +298,7 @@ def test_a_group_is_retried_and_muted_on_every_shard_that_has_it(failed: None, a
     assert [bool(FailureGroup.objects.using(alias).get(pk="f").muted_at) for alias in BOTH] == [True, False]
 
 
-def test_the_tasks_of_all_shards_add_up(one_is_down: None, admin_client: Client) -> None:
+def test_the_tasks_of_all_shards_add_up(one_is_down: None, admin_client: Client, wording: Any) -> None:
     for alias, counts in zip(BOTH, ((2, 0), (3, 4)), strict=True):
         for task, count in zip(("shop.send", "shop.only"), counts, strict=True):
             if count:
@@ -321,11 +307,7 @@ def test_the_tasks_of_all_shards_add_up(one_is_down: None, admin_client: Client)
                 JobStat.objects.using(alias).bulk_create([row])
     page = body(admin_client, url("changelist", model="jobstat"), q="shop.")
     assert "The database down did not answer" in page
-    rows = rows_without_links(page)
-    unknown = "without down not known to this process 0.1 jobs/min"
-    assert rows[0].startswith(f"shop.send default , other {unknown} 0% 0 0 5 ")
-    assert rows[1].startswith(f"shop.only other {unknown} 0% 0 0 4 ")
-    assert f'href="{url("task", "shop.send", model="jobstat")}?shard=other"' in page
+    assert told(page) == wording
 
 
 def test_each_shard_is_sent_the_statements_of_the_page_of_one(shards: None, admin_client: Client) -> None:
