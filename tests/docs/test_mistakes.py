@@ -53,26 +53,14 @@ def raised(mistake: Callable[[], Any]) -> str:
     return says(caught.value)
 
 
-def of_shop(function: Any, name: str) -> Any:
-    """A function as if it were in the shop."""
+def declare(name: str) -> None:
+    """Make a task of a function that has this name in the shop."""
+
+    def function() -> None: ...
+
     function.__module__, function.__qualname__ = "shop.mistakes", name
-    return function
-
-
-def lambda_as_task() -> None:
-    task(of_shop(lambda: None, "<lambda>"))
-
-
-def nested_task() -> None:
-    def inner() -> None: ...
-
-    task(of_shop(inner, "nested.<locals>.inner"))
-
-
-def method_as_task() -> None:
-    def send(self: Any) -> None: ...
-
-    task(of_shop(send, "Mailer.send"))
+    function.__name__ = name.rpartition(".")[2]
+    task(function)
 
 
 async def enqueue_in_async_code() -> None:
@@ -95,9 +83,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "datetime": lambda send: enqueue(send, datetime(2026, 1, 1)),  # noqa: DTZ001
     "decimal": lambda send: enqueue(send, Decimal(1)),
     "async": lambda send: asyncio.run(enqueue_in_async_code()),
-    "lambda": lambda send: lambda_as_task(),
-    "nested": lambda send: nested_task(),
-    "method": lambda send: method_as_task(),
+    "lambda": lambda send: declare("<lambda>"),
+    "nested": lambda send: declare("nested.<locals>.inner"),
+    "method": lambda send: declare("Mailer.send"),
     "current_job": lambda send: current_job(),
     "backend": lambda send: django_pgqueue.PgQueueBackend,  # type: ignore[attr-defined]
 }
@@ -131,19 +119,12 @@ def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture, set
 @committed
 def test_databases_that_are_not_ready(tmp_path: Path) -> None:
     send = example("tasks").send_receipt
-    with (
-        fresh_database() as name,
-        alias("fresh", NAME=name) as fresh,
-        pytest.raises(ProgrammingError) as caught,
-    ):
-        enqueue(send.using(database=fresh), 1)
+    with fresh_database() as name, alias("fresh", NAME=name), pytest.raises(ProgrammingError) as caught:
+        enqueue(send.using(database="fresh"), 1)
     says(str(caught.value).replace("fresh", "default"))
-    file = str(tmp_path / "lite")
-    with (
-        alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file) as name,
-        pytest.raises(NotSupportedError) as refused,
-    ):
-        enqueue(send.using(database=name), 1)
+    lite = alias("lite", ENGINE="django.db.backends.sqlite3", NAME=str(tmp_path / "lite"))
+    with lite, pytest.raises(NotSupportedError) as refused:
+        enqueue(send.using(database="lite"), 1)
     says(refused.value)
     with pytest.raises(connections.exception_class, match="nowhere"):
         enqueue(send.using(database="nowhere"), 1)

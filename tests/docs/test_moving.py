@@ -12,6 +12,7 @@ from datetime import datetime
 from importlib import import_module
 from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import django
 import pytest
@@ -249,22 +250,13 @@ def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(ordered: An
     example("procrastinate_tasks").check_out(ordered)
     # Race: a worker takes the job after the command has listed it.
     sql("UPDATE procrastinate_jobs SET status = 'doing'")
-    from procrastinate.contrib.django.models import ProcrastinateJob
-
-    (job,) = ProcrastinateJob.objects.filter(status="doing")
+    command = import_module("shop.management.commands.import_procrastinate")
+    (job,) = command.ProcrastinateJob.objects.filter(status="doing")
     with pytest.MonkeyPatch.context() as patched:
-        command = import_module("shop.management.commands.import_procrastinate")
-        patched.setattr(command.ProcrastinateJob.objects, "filter", lambda **_: _Listed(job))
+        listed = Mock(**{"order_by.return_value": [job]})
+        patched.setattr(command.ProcrastinateJob.objects, "filter", lambda **_: listed)
         assert moved("import_procrastinate") == "0 moved"
     assert not Job.objects.exists()
-
-
-class _Listed:
-    def __init__(self, job: Any) -> None:
-        self.jobs = [job]
-
-    def order_by(self, name: str) -> list[Any]:
-        return self.jobs
 
 
 # --- Celery

@@ -107,8 +107,8 @@ LIVE = "1 blocked, 1 pending, 1 retry, 1 running"
 
 def test_what_each_of_them_chooses_by_itself() -> None:
     worker, batch = WorkerFactory.create(host="app-1", pid=7), BatchFactory.create()
-    traits = ("failed", "cancelled", "done", "retrying", "scheduled", "blocked")
-    made = {name: JobFactory.create(batch=batch, **{name: True}) for name in traits}
+    for trait in ("failed", "cancelled", "done", "retrying", "scheduled", "blocked"):
+        JobFactory.create(batch=batch, **{trait: True})
     JobFactory.create(batch=batch, running=True, worker=worker.pk, limit_key="sku")
     for options, counted in {
         ("retry",): "1 failed job would",
@@ -119,7 +119,6 @@ def test_what_each_of_them_chooses_by_itself() -> None:
         ("run-now",): "2 jobs (1 pending, 1 retry) would be due now.",
     }.items():
         assert run(*options, "--batch", str(batch.pk), "--dry-run").startswith(counted)
-    assert made["failed"].pk
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y\n", "pending"), ("no\n", "failed"), ("", "failed")])
@@ -128,12 +127,13 @@ def test_the_question(
 ) -> None:
     job = JobFactory.create(failed=True)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: answer))
+    question = "1 failed job would run again. Continue? [y/N] "
     if status == "pending":
         assert json.loads(run("retry", "--status", "failed", "--json"))["changed"] == 1
     else:
         assert refusal("retry", "--status", "failed") == ("Nothing has changed.", 1)
-    unchanged = "" if status == "pending" else "Nothing has changed.\n"
-    assert capsys.readouterr().err == f"1 failed job would run again. Continue? [y/N] {unchanged}"
+        question += "Nothing has changed.\n"
+    assert capsys.readouterr().err == question
     assert statuses() == {job.pk: status}
 
 
@@ -231,11 +231,6 @@ def test_a_queue_that_nobody_knows_is_paused_with_a_warning(caplog: pytest.LogCa
     JobFactory.create(queue_name="mail")
     assert run("pause", "--queue", "mial") == "Paused the queue mial."
     assert "Did you mean 'mail'?" in caplog.text
-
-
-def test_an_unknown_queue_that_is_not_paused_keeps_its_capitals() -> None:
-    assert refusal("resume", "--queue", "Mail")[0].startswith("The queue Mail is not paused. See: ")
-    assert refusal("resume", "--everything")[0].startswith("There is no pause of everything. See: ")
 
 
 def test_a_worker_is_asked_by_its_name_or_its_id_to_end(wording: Any) -> None:

@@ -231,9 +231,7 @@ while True:  # a signal that comes just before signal.pause() would not end it
 
 @pytest.mark.parametrize("code", [0, USAGE])
 def test_a_child_follows_until_one_has_ended_for_good(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    children = Children(
-        f"raise SystemExit({RELOAD})", f"raise SystemExit({RELOAD})", f"raise SystemExit({code})"
-    )
+    children = Children(*(f"raise SystemExit({each})" for each in (RELOAD, RELOAD, code)))
     assert children.run(monkeypatch) == code
     assert children.said == []
     assert children.looks == 0
@@ -258,10 +256,5 @@ def test_a_signal_is_handed_on(monkeypatch: pytest.MonkeyPatch, name: str, ends:
 
 
 def test_a_stop_while_it_waits_for_a_change_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    children = Children("raise SystemExit(1)")
-
-    def stop_instead(files: SourceFiles) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(Children, "changed", stop_instead)
-    assert children.run(monkeypatch) == 0
+    monkeypatch.setattr(Children, "changed", lambda self: signal.raise_signal(signal.SIGINT))
+    assert Children("raise SystemExit(1)").run(monkeypatch) == 0

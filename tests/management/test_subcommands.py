@@ -178,10 +178,7 @@ def test_errors_of_a_subcommand(echo: Echo, error: Exception, code: int) -> None
 
 
 def test_ctrl_c(echo: Echo, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    def run_until_ctrl_c(options: dict[str, Any]) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(echo, "run", run_until_ctrl_c)
+    monkeypatch.setattr(echo, "run", lambda options: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from io import StringIO
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import pytest
@@ -170,10 +171,7 @@ def test_rates() -> None:
 
 @pytest.mark.usefixtures("busy")
 def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(_: str) -> Any:
-        raise TimeLimitReached
-
-    monkeypatch.setattr(top, "rates", late)
+    monkeypatch.setattr(top, "rates", Mock(side_effect=TimeLimitReached))
     lines = run("top", "--once").splitlines()
     assert lines[0].endswith("Too slow to show: rates.")
     assert "app-1:7" in "\n".join(lines)
@@ -232,10 +230,8 @@ def test_shards_share_a_screen_and_one_that_is_down_is_no_zero() -> None:
 
 @pytest.mark.django_db
 def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_: str) -> Any:
-        raise OperationalError("server closed the connection\nunexpectedly")
-
-    monkeypatch.setattr(top, "rates", gone)
+    gone = OperationalError("server closed the connection\nunexpectedly")
+    monkeypatch.setattr(top, "rates", Mock(side_effect=gone))
     monkeypatch.setattr(connection, "close", lambda: None)
     told = "database default did not answer: server closed the connection unexpectedly"
     with pytest.raises(CommandError, match=told):
@@ -366,11 +362,7 @@ def test_without_rich(terminal: tuple[Person, Any], monkeypatch: pytest.MonkeyPa
 
 def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     rich = pytest.importorskip("rich.console")
-
-    def broken(_: Any) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(top, "look", broken)
+    monkeypatch.setattr(top, "look", Mock(side_effect=ZeroDivisionError))
     with open(os.devnull) as nothing, open(os.devnull, "w") as out:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdin", nothing)
         monkeypatch.setattr(os, "get_terminal_size", lambda _: (80, 24))
