@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
@@ -379,25 +378,6 @@ def test_a_job_that_waits_for_another_is_replaced_where_it_is(one: Connection) -
     assert (replaced, status(one, twin), reason(one, twin)) == ([twin], "blocked", f"waits for job {parent}")
     end(one, parent)
     assert status(one, twin) == "pending"
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"after": 5}, "after 5 must be an array"),
-    ({"after": ["5"]}, "must be an array of the ids"),
-    ({"after": [0]}, "must be an array of the ids"),
-    ({"after": [1.5]}, "must be an array of the ids"),
-    ({"after": list(range(1, 102))}, "more than 100 jobs: make them members of a batch"),
-    ({"if_failed": "run"}, "if_failed needs after"),
-    ({"after": [1], "if_failed": "stop"}, 'if_failed "stop" must be'),
-    ({"batch": "5"}, "batch .* must be the id of a batch"),
-    ({"batch": 1.5}, "batch .* must be the id of a batch"),
-    ({"after": [1], "unique_key": "k", "on_conflict": "replace"}, 'on_conflict "replace" changes'),
-    ({"batch": 1, "unique_key": "k", "on_conflict": "earliest"}, 'on_conflict "earliest" changes'),
-    ({"after_items": [1]}, "after_items must name earlier items"),
-])  # fmt: skip
-def test_bad_options_are_refused(one: Connection, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        add(one, options=json.dumps(options))
 
 
 def test_what_does_not_exist_is_refused(one: Connection) -> None:

@@ -158,8 +158,6 @@ def test_a_bad_name_is_refused(name: Any) -> None:
         noop.using(tenant=name)
     with pytest.raises(InvalidTask, match="tenant must be 1 to 63 letters"), for_tenant(name):
         pass
-    with pytest.raises(DataError, match="must be a string of 1 to 63"), transaction.atomic():
-        plain({"tenant": name})
 
 
 @pytest.mark.parametrize("length", [195, 196])

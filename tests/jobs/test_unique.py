@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Batch, Unique, cancel, enqueue, enqueue_many, retry
@@ -410,30 +410,3 @@ def test_a_task_may_read_its_own_key() -> None:
     job, plain = enqueue(own_key.using(unique_key="k")), enqueue(own_key)
     run_due()
     assert (fresh(job).result, fresh(plain).result) == ("k", None)
-
-
-# -- what is wrong in SQL; in Python, tests/tasks/test_unique.py has it
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ("[]", "options must be a JSON object"),
-    ('{"unique_keys": "k"}', "unknown option unique_keys: use max_json_bytes, unique_key"),
-    ('{"unique_scope": "live"}', "the option unique_scope needs unique_key"),
-    ('{"unique_window": 5}', "the option unique_window needs unique_key"),
-    ('{"unique_key": 5}', "unique_key 5 must be a string"),
-    ('{"unique_key": ""}', 'unique_key "" must be a string that is not empty'),
-    ('{"unique_key": "%s"}' % ("x" * 201), "unique_key has 201 characters, but a job can store only 200"),
-    ('{"unique_key": "k", "unique_scope": "done"}', 'unique_scope "done" must be "waiting" or "live"'),
-    ('{"unique_key": "k", "unique_scope": null}', "unique_scope null must be"),
-    ('{"unique_key": "k", "unique_window": 0}', "unique_window 0 must be more than 0 seconds"),
-    ('{"unique_key": "k", "unique_window": -1}', "unique_window -1 must be more than 0"),
-    ('{"unique_key": "k", "unique_window": 1e99}', "unique_window 1000.* at most 100 years"),
-    ('{"unique_key": "k", "unique_window": "1 hour"}', 'unique_window "1 hour" must be a number'),
-    ('{"unique_key": "k", "unique_window": null}', "unique_window null must be a number"),
-    ('{"unique_key": "k", "on_conflict": "skip"}', 'on_conflict "skip" must be "existing", "replace"'),
-])  # fmt: skip
-def test_what_is_wrong_is_said(options: str, message: str) -> None:
-    with pytest.raises(DataError, match=f"(?s)pgqueue: {message}") as caught, transaction.atomic():
-        sql("SELECT pgqueue_enqueue('a.b', options => %s)", options)
-    assert getattr(caught.value.__cause__, "sqlstate", "") == "22023"
-    assert not Job.objects.exists()

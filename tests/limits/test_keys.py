@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
@@ -262,28 +261,6 @@ def test_a_job_that_takes_the_place_of_its_twin_brings_its_keys() -> None:
 
 
 # --- SQL
-
-
-def problem(options: dict[str, Any]) -> str:
-    return str(sql("SELECT _pgqueue_options_problem(%s::jsonb)", json.dumps(options)))
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"limit_key": "x" * 201}, "limit_key has 201 characters, but the limit is 200"),
-        *[({"limit_key": key}, "must begin with the name of a limit")
-          for key in ("", "/7", "*", "queue:mail")],
-        ({"group_key": ""}, 'group_key "" must be a string that is not empty'),
-        ({"group_key": 5}, "group_key 5 must be a string"),
-        ({"group_key": "x" * 201}, "group_key has 201 characters, but a job can store only 200"),
-        ({"groups": "x"}, "unknown option groups: "),
-        ({"group_key": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
-    ],
-)  # fmt: skip
-def test_bad_keys_are_refused_in_sql(options: dict[str, Any], words: str) -> None:
-    assert words in problem(options)
 
 
 @pytest.mark.django_db
