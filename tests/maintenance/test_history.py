@@ -35,14 +35,6 @@ def one(one: Connection) -> Iterator[Connection]:
         yield one
 
 
-def ring(**changes: object) -> None:
-    assert Ring.objects.update(**changes) == 1
-
-
-def shelf_of(connection: Connection, job: int) -> int:
-    return int(value(connection, "SELECT shelf FROM pgqueue_job WHERE id = %s", job))
-
-
 def since_ago(connection: Connection, age: str) -> None:
     connection.execute("UPDATE pgqueue_ring SET since = clock_timestamp() - %s::interval", (age,))
 
@@ -62,7 +54,7 @@ def test_a_turn_empties_the_next_shelf_first_then_moves_on(one: Connection) -> N
 
 @pytest.mark.promise("retention")
 def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention_and_goes_round(one: Connection) -> None:
-    ring(current=8)
+    Ring.objects.update(current=8)
     since_ago(one, "27 hours 59 minutes")
     assert rotate(one) == "nothing to do"
     since_ago(one, "28 hours 1 minute")
@@ -79,21 +71,6 @@ def test_one_young_job_keeps_its_shelf_which_is_not_locked(one: Connection, conn
     assert rotate(one) == "waiting for shelf 2"
     assert Ring.objects.get().current == 1
     assert len(statuses(one)) == 6
-
-
-def test_a_clock_that_was_set_back_starts_the_shelf_anew(one: Connection) -> None:
-    since_ago(one, "-3 days")
-    assert rotate(one) == "restarted: the clock was set back"
-    assert value(one, "SELECT clock_timestamp() - since < interval '1 minute' FROM pgqueue_ring")
-
-
-def test_what_is_over_goes_to_the_current_shelf(one: Connection) -> None:
-    first, second = add(one, 2)
-    claim(one, 1)
-    assert finish(one, [first]) == [first]
-    ring(current=4)
-    assert cancel(one, [second]) == 1
-    assert (shelf_of(one, first), shelf_of(one, second)) == (1, 4)
 
 
 def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(

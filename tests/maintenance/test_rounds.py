@@ -103,18 +103,6 @@ def test_it_is_done_once_and_in_steps(one: Connection) -> None:
     assert set(counted(one).values()) == {(6, 6)}
 
 
-def test_counts_that_come_late_are_added(one: Connection) -> None:
-    """A job is counted in the minute of its claim, but when it is over."""
-    count(one, [100], 2)
-    assert roll_up(one) == 1
-    count(one, [100], 5)
-    assert JobStat.objects.count() == 2
-    assert set(counted(one).values()) == {(7, 7)}
-    assert roll_up(one) == 1
-    assert JobStat.objects.get().done == 7
-    assert set(counted(one).values()) == {(7, 7)}
-
-
 DAY = 24 * 60
 
 

@@ -13,11 +13,10 @@ from django.utils import timezone
 
 from django_pgqueue import Snooze, enqueue, pause
 from django_pgqueue.admin.bulk import task
-from django_pgqueue.models import Pause, Schedule, UniqueWindow
+from django_pgqueue.models import Pause, Schedule
 from django_pgqueue.postgres import clock as clock_module
 from django_pgqueue.worker.inline import InlineWorker
-from django_pgqueue.worker.one_process import run_job
-from tests.admin.helpers import body, url
+from tests.admin.helpers import url
 from tests.app import inline_tasks, tasks
 from tests.management.test_subcommands import run
 from tests.support.factories import JobFactory
@@ -60,22 +59,6 @@ def test_a_job_snoozes_until_a_time(now: datetime) -> None:
     worker.run_next()
     worker.close()
     assert abs(fresh(job).run_after - now - SOON) < timedelta(seconds=10)
-
-
-@BOTH
-def test_a_job_that_waits_for_later_is_hurried(admin_client: Client, now: datetime) -> None:
-    later, due = JobFactory.create(run_after=now + SOON), JobFactory.create(run_after=now)
-    assert "Run now" in body(admin_client, url("change", later.pk))
-    assert "Run now" not in body(admin_client, url("change", due.pk))
-
-
-@BOTH
-def test_the_window_of_a_key_is_shown_until_it_ends(admin_client: Client, now: datetime) -> None:
-    job = JobFactory.create(unique_key="doc-7", unique_scope="waiting")
-    window = UniqueWindow.objects.create(unique_key="doc-7", job_id=job.pk, until=now + SOON)
-    assert "by its window" in body(admin_client, url("change", job.pk))
-    UniqueWindow.objects.filter(pk=window.pk).update(until=now - SOON)
-    assert "by its window" not in body(admin_client, url("change", job.pk))
 
 
 @BOTH
@@ -124,19 +107,3 @@ def test_a_changed_schedule_was_changed_now(now: datetime) -> None:
     schedule = Schedule.objects.create(name="often", task_path=tasks.noop.module_path, every=SOON)
     schedule.save()
     assert abs(schedule.updated_at - now) < timedelta(seconds=10)
-
-
-@BOTH
-@pytest.mark.django_db(transaction=True)
-def test_a_timeout_of_join_says_until_when_the_job_waits(now: datetime) -> None:
-    with pytest.raises(TimeoutError, match="it is pending until"):
-        enqueue(tasks.noop.using(run_after=now + SOON)).join(0)
-
-
-@BOTH
-@pytest.mark.django_db(transaction=True)
-def test_one_job_is_run_before_its_time(now: datetime) -> None:
-    inline_tasks.BODIES["x"] = lambda: 7
-    job = enqueue(inline_tasks.run_body.using(run_after=now + SOON), "x")
-    run_job(job.pk, "default")
-    assert (fresh(job).status, fresh(job).result) == ("done", 7)

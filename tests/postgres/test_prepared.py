@@ -121,22 +121,26 @@ def test_nothing_is_prepared_behind_a_pooler() -> None:
                 assert prepared(session) == []
 
 
-@pytest.mark.parametrize("lost", [b"DEALLOCATE ALL", b"DISCARD ALL"])
-def test_a_session_that_somebody_has_reset_must_be_replaced(session: Session, lost: bytes) -> None:
-    for _ in range(2):
-        session.run(("SELECT 1", None))
-    session.connection.pgconn.exec_(lost)
-    with pytest.raises(LOST_CONNECTION, match=r'cannot be used anymore: prepared statement "\w+" does not'):
-        session.run(("SELECT 1", None))
+IS_GONE = r'cannot be used anymore: prepared statement "\w+" does not'
 
 
-def test_a_session_whose_server_has_prepared_statements_of_another_must_be_replaced(
-    session: Session,
+@pytest.mark.parametrize(
+    ("times", "harm", "said"),
+    [
+        (2, [b"DEALLOCATE ALL"], IS_GONE),
+        (2, [b"DISCARD ALL"], IS_GONE),
+        (1, [b"PREPARE _pg3_%d AS SELECT 2" % number for number in range(3)], "already exists"),
+    ],
+    ids=["deallocated", "reset", "used by another"],
+)
+def test_a_session_with_other_prepared_statements_must_be_replaced(
+    session: Session, times: int, harm: list[bytes], said: str
 ) -> None:
-    session.run(("SELECT 1", None))
-    for number in range(3):
-        session.connection.pgconn.exec_(b"PREPARE _pg3_%d AS SELECT 2" % number)
-    with pytest.raises(StalePreparedStatementError, match="already exists"):
+    for _ in range(times):
+        session.run(("SELECT 1", None))
+    for statement in harm:
+        session.connection.pgconn.exec_(statement)
+    with pytest.raises(StalePreparedStatementError, match=said):
         session.run(("SELECT 1", None))
 
 

@@ -24,7 +24,6 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.app import inline_tasks
 from tests.support.jobs import (
-    Range,
     add,
     claim,
     claim_and_tell,
@@ -88,25 +87,6 @@ def test_a_claim_that_saw_a_job_before_another_took_it_leaves_it_alone(
     gate.execute("SELECT pg_advisory_unlock(7)")
     assert [row.id for row in claimed.result()] == jobs[2:]
     assert value(other, "SELECT max(attempts) FROM pgqueue_job_live") == 1
-
-
-def unlocked(connection: Connection) -> int:
-    """Return how many jobs are not locked."""
-    with connection.transaction(force_rollback=True):
-        rows = connection.execute("SELECT id FROM pgqueue_job_live FOR UPDATE SKIP LOCKED").fetchall()
-    return len(rows)
-
-
-def test_a_claim_locks_no_more_than_it_returns(one: Connection, other: Connection) -> None:
-    for queue in ("default", "mail"):
-        add(other, 40, queue_name=queue)
-    other.execute("ANALYZE pgqueue_job_live")
-    for plan in ("force_custom_plan", "force_generic_plan"):
-        one.execute(f"SET plan_cache_mode = {plan}")
-        for _ in range(6):
-            assert len(claim(one, 30, ranges=[Range("mail"), Range("default")])) == 30
-            assert unlocked(other) == 50
-            one.rollback()
 
 
 def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(one: Connection, other: Connection) -> None:

@@ -162,19 +162,6 @@ def test_a_job_whose_commit_left_the_notify_to_another_is_found_by_the_looks(
     assert sleeper.look()
 
 
-def test_of_eight_enqueuers_at_once_one_notifies(
-    sleeper: Sleeper, other: Connection, connect: Connect
-) -> None:
-    sleeper.sleep()
-    enqueuers = [connect() for _ in range(8)]
-    for enqueuer in enqueuers:
-        add(enqueuer)
-        enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    for enqueuer in enqueuers:
-        enqueuer.commit()
-    assert sleeper.heard(other) == ["wake default"]
-
-
 def test_an_enqueue_after_set_constraints_immediate_still_wakes(
     sleeper: Sleeper, one: Connection, other: Connection
 ) -> None:

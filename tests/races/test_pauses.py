@@ -38,11 +38,17 @@ def is_due(connection: Connection, job: int) -> bool:
 
 
 @pytest.mark.promise("resume-strands-nothing")
-def test_a_worker_that_has_not_heard_of_the_resume_does_not_strand_its_job(other: Connection) -> None:
-    pause(other)
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_worker_that_has_not_heard_of_the_end_of_a_pause_does_not_strand_its_job(
+    other: Connection, is_resumed: bool
+) -> None:
+    pause(other, "clock_timestamp() + interval '1 hour'")
     (job,) = running(other)
-    assert resume(other)
-    assert unpause(other) == 0
+    if is_resumed:
+        assert resume(other)
+        assert unpause(other) == 0
+    else:
+        other.execute("UPDATE pgqueue_pause SET until = clock_timestamp()")
     assert put_aside(other, [job]) == [job]
     assert live(other) == {job: "pending"}
     assert is_due(other, job)
@@ -92,14 +98,6 @@ def test_the_end_of_a_pause_passes_while_a_job_is_put_aside(one: Connection, oth
     assert value(other, "SELECT count(*) FROM pgqueue_pause") == 0
 
 
-def test_after_the_end_of_a_pause_nothing_is_put_aside(other: Connection) -> None:
-    pause(other, "clock_timestamp() + interval '1 hour'")
-    (job,) = running(other)
-    other.execute("UPDATE pgqueue_pause SET until = clock_timestamp()")
-    assert put_aside(other, [job]) == [job]
-    assert live(other) == {job: "pending"}
-
-
 @pytest.mark.promise("resume-strands-nothing")
 def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_resume(
     one: Connection, other: Connection
@@ -138,10 +136,3 @@ def test_a_cancel_while_a_job_is_put_aside_ends_it(one: Connection, other: Conne
     assert behind(one, other, cancel, [second]) == 1
     assert statuses(other) == {first: "cancelled", second: "cancelled"}
     assert value(other, "SELECT max(attempts) FROM pgqueue_job") == 0
-
-
-def test_two_pauses_of_one_task_at_once_are_one(one: Connection, other: Connection) -> None:
-    pause(one)
-    behind(one, other, pause, "clock_timestamp() + interval '1 hour'")
-    assert value(other, "SELECT count(*) FROM pgqueue_pause") == 1
-    assert value(other, "SELECT until IS NOT NULL FROM pgqueue_pause")

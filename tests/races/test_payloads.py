@@ -41,24 +41,6 @@ def test_a_claim_that_comes_first_is_asked_to_stop(one: Connection, other: Conne
     assert finish(one, [row]) == [row]
 
 
-def test_a_deletion_that_comes_first_leaves_nothing_to_claim(
-    one: Connection, other: Connection, row: int
-) -> None:
-    delete(one, row)
-    assert take(other) == []  # it skips the locked job
-    one.commit()
-    assert take(other) == []
-    assert statuses(other) == {row: "cancelled"}
-
-
-def test_a_finish_that_comes_first_stands(one: Connection, other: Connection, row: int) -> None:
-    take(one)
-    one.commit()
-    finish(one, [row])
-    behind(one, other, delete, row)
-    assert statuses(other) == {row: "done"}
-
-
 def sweep(connection: Connection) -> int:
     return int(value(connection, "SELECT swept FROM _pgqueue_sweep_payloads(1000)"))
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from threading import Thread
 from typing import Any, TypeVar
 
 import pytest
@@ -42,22 +42,12 @@ def in_background(call: Callable[[], T]) -> Background[T]:
     opened: Future[Connection] = Future()
 
     def run() -> T:
-        try:
-            connections["default"].ensure_connection()
-            opened.set_result(connections["default"].connection)
+        connections["default"].ensure_connection()
+        opened.set_result(connections["default"].connection)
+        with closing(connections["default"]):
             return call()
-        finally:
-            connections["default"].close()
 
-    answer: Future[T] = Future()
-
-    def thread() -> None:
-        try:
-            answer.set_result(run())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    Thread(target=thread, daemon=True).start()
+    answer = ThreadPoolExecutor(1).submit(run)
     return Background(opened.result(DEADLINE), lambda: answer.result(DEADLINE))
 
 

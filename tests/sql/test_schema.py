@@ -13,7 +13,6 @@ from django.db import IntegrityError, connection, models, transaction
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Ring, Worker
 from django_pgqueue.models.job import Status
-from tests.app.models import Job as UsersJob
 from tests.app.tasks import noop
 from tests.support.databases import definition
 from tests.support.jobs import fetch, sql
@@ -163,16 +162,6 @@ def test_a_flush_empties_the_jobs_and_leaves_what_migrations_have_filled() -> No
     assert QueueStatus.objects.count() == 7
     assert Ring.objects.get().current in range(1, 9)
     enqueue(noop)
-
-
-@pytest.mark.django_db
-def test_a_project_may_have_a_job_of_its_own() -> None:
-    theirs = UsersJob.objects.create(title="cook")
-    ours = enqueue(noop)
-    assert apps.get_model("app", "Job") is UsersJob
-    assert apps.get_model("django_pgqueue", "Job") is Job
-    assert str(UsersJob.objects.get(pk=theirs.pk)) == "cook"
-    assert Job.objects.get(pk=ours.pk).task_path == "tests.app.tasks.noop"
 
 
 def test_the_live_leaf_is_no_model_of_the_project() -> None:
