@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import suppress
 from datetime import timedelta
 from io import StringIO
 from itertools import count
@@ -476,7 +477,10 @@ def printed(*arguments: str, **options: Any) -> str:
 
 def document(*arguments: str) -> Any:
     """Return the document that the command prints, whatever it says below it."""
-    return json.JSONDecoder().raw_decode(printed(*arguments, "--json"))[0]
+    out = StringIO()
+    with suppress(CommandError):
+        call_command(COMMAND, *arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
 
 
 def fill() -> None:
