@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -222,51 +223,33 @@ def test_an_edit_leaves_the_rest_and_a_due_job_is_due_from_now_on(
         assert now + delay <= after["run_after"] < now + delay + timedelta(seconds=30)
 
 
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"priority": 101}, "priority must be a whole number between -100 and 100"),
-    ({"priority": 1.5}, "priority must be a whole number"),
-    ({"queue_name": ""}, "queue_name must be 1 to 100 letters"),
-    ({"queue_name": "a b"}, "queue_name must be 1 to 100 letters"),
-    ({"run_after": timedelta(seconds=-1)}, "run_after must not be negative"),
-    ({"run_after": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001
-    ({"run_after": timezone.now() + timedelta(days=40_000)}, "within 100 years"),
-    ({"run_after": 5}, "must be an aware datetime or a timedelta"),
-]
+BAD: list[dict[str, Any]] = [
+    {}, {"priority": 101}, {"priority": 1.5}, {"queue_name": ""}, {"queue_name": "a b"},
+    {"run_after": timedelta(seconds=-1)}, {"run_after": datetime(2030, 1, 1)},  # noqa: DTZ001
+    {"run_after": datetime(9000, 1, 1, tzinfo=UTC)}, {"run_after": 5},
+]  # fmt: skip
+BAD_IN_SQL = [
+    "priority => 101", "queue_name => ''", "run_after => 'infinity'", "run_after => '-infinity'",
+    "priority => NULL", "run_after => now(), delay => '1 s'", "delay => '-1 s'", "delay => '101 years'",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "words"), BAD)
 @pytest.mark.promise("edit-checked")
-def test_bad_values_are_refused(values: dict[str, Any], words: str) -> None:
+def test_bad_values_are_refused(wording: Any) -> None:
     job = JobFactory.create()
-    before = row_of(job)
-    for change in (job.edit, Job.objects.filter(pk=job.pk).edit, lambda **values: edit(job, **values)):
-        with pytest.raises(ValueError, match=words):
-            change(**values)
-    assert row_of(job) == before
-
-
-def test_an_edit_without_a_value_is_refused() -> None:
-    with pytest.raises(TypeError, match="give it a priority, run_after or queue_name"):
-        edit(1)
-
-
-@pytest.mark.parametrize(("arguments", "words"), [
-    ("priority => 101", "priority 101 must be from -100 to 100"),
-    ("queue_name => ''", "queue_name '' must be 1 to 100 letters"),
-    ("run_after => 'infinity'", "more than 100 years ahead"),
-    ("run_after => '-infinity'", "before the year 1"),
-    ("priority => NULL", "edit: give a priority, run_after or queue_name"),
-    ("run_after => now(), delay => '1 s'", "not both"),
-    ("delay => '-1 s'", "from 0 to 100 years, not -00:00:01"),
-    ("delay => '101 years'", "from 0 to 100 years"),
-])  # fmt: skip
-@pytest.mark.promise("edit-checked")
-def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
-    job = JobFactory.create()
-    before = row_of(job)
-    with pytest.raises(DataError, match=words) as refusal, transaction.atomic():
-        support.sql(f"SELECT pgqueue_edit(ARRAY[{job.pk}], {arguments})")
-    assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"
+    before, said = row_of(job), []
+    for values in BAD:
+        for change in (job.edit, Job.objects.filter(pk=job.pk).edit, partial(edit, job)):
+            with pytest.raises((TypeError, ValueError)) as refused:
+                change(**values)
+        said.append(str(refused.value))
+    for arguments in BAD_IN_SQL:
+        with pytest.raises(DataError) as wrong, transaction.atomic():
+            support.sql(f"SELECT pgqueue_edit(ARRAY[{job.pk}], {arguments})")
+        cause: Any = wrong.value.__cause__
+        assert cause.sqlstate == "22023"
+        said.append(cause.diag.message_primary)
+    assert "\n".join(said) == wording
     assert row_of(job) == before
 
 
@@ -318,11 +301,10 @@ def test_the_methods_of_jobs_and_querysets_change_data() -> None:
     assert (job.send_event("go", 5), job.send_event("go")) == (True, False)
     names = ["cancel", "retry", "run_now", "edit", "extend"]
     names += [f"a{name}" for name in names]
-    for owner, name in product((Job(), Job.objects.all()), names):
+    of_jobs = product([Job()], [*names, "send_event", "asend_event"])
+    for owner, name in (*of_jobs, *product([Job.objects.all()], names)):
         method = getattr(owner, name)
         assert (method.__name__, method.alters_data) == (name, True)
-    assert Job.send_event.alters_data
-    assert Job.asend_event.alters_data
     assert not any(hasattr(Job.objects, name) for name in names), "a manager would mean all jobs there are"
 
 
