@@ -97,14 +97,6 @@ def test_each_end_of_a_task_becomes_the_outcome_of_a_worker(
 
 
 @both
-def test_async_tasks_work_on_this_connection(worker: InlineWorker) -> None:
-    job = enqueue(tasks.acount_entries)
-    Entry.objects.create(key="not committed")
-    assert run_all(worker) == ["done"]
-    assert fresh(job).result == [1, job.pk]
-
-
-@both
 def test_an_atomic_task_commits_or_rolls_back_with_its_report(worker: InlineWorker) -> None:
     jobs = [enqueue(tasks.write_atomically, "fine"), enqueue(tasks.write_atomically, "broken")]
     assert run_all(worker) == ["done", "retry"]

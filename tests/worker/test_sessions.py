@@ -154,20 +154,6 @@ def registered() -> Worker:
     return Worker.objects.get(pk=7)
 
 
-@pytest.mark.usefixtures("_without_the_right")
-def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can(
-    old: Session, session: Session
-) -> None:
-    worker = registration()
-    for _ in range(2):
-        worker.register(session)
-        assert not registered().holds_lock
-    old.close()
-    until(lambda: not holders(7))
-    worker.register(session)
-    assert (registered().holds_lock, holders(7)) == (True, 1)
-
-
 def test_the_lock_is_taken_once_however_often_it_registers(session: Session) -> None:
     """Advisory locks are counted: a lock that was taken twice is not free after one release."""
     worker = registration()

@@ -54,42 +54,36 @@ def seen() -> list[str]:
     return [what.removesuffix(" in a transaction") for what in SEEN]
 
 
+def of_acme(task: Any) -> Any:
+    return task.using(metadata={"tenant": "acme"})
+
+
 def attempt(task: Any, run: Callable[[], Any] = run_here) -> Job:
-    job = enqueue(task.using(metadata={"tenant": "acme"}))
+    job = enqueue(of_acme(task))
     run()
     return fresh(job)
 
 
-def in_a_worker(task: Any) -> Any:
-    return attempt(task, run_due).result
-
-
-def in_one_process(task: Any) -> Any:
-    command = {"burst": True, "one_process": True, "verbosity": 0}
-    return attempt(task, lambda: call_command("runqueueworker", **command)).result
-
-
-def in_memory(task: Any) -> Any:
-    return call_task(task.using(metadata={"tenant": "acme"}))
-
-
-def in_memory_async(task: Any) -> Any:
-    return async_to_sync(acall_task)(task.using(metadata={"tenant": "acme"}))
-
-
 def at_once(task: Any) -> Any:
     with immediate_jobs():
-        return enqueue(task.using(metadata={"tenant": "acme"})).result
+        return enqueue(of_acme(task)).result
 
 
-def in_test(task: Any) -> Any:
-    return attempt(task, run_jobs).result
+COMMAND: dict[str, Any] = {"burst": True, "one_process": True, "verbosity": 0}
+WAYS = [
+    pytest.param(lambda task: attempt(task, run_due).result, marks=committed, id="a worker"),
+    pytest.param(
+        lambda task: attempt(task, lambda: call_command("runqueueworker", **COMMAND)).result,
+        marks=committed, id="one process",
+    ),
+    pytest.param(lambda task: attempt(task, run_jobs).result, id="a test"),
+    pytest.param(at_once, id="at once"),
+    pytest.param(lambda task: call_task(of_acme(task)), id="in memory"),
+    pytest.param(lambda task: async_to_sync(acall_task)(of_acme(task)), id="in memory, async"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", [
-    pytest.param(in_a_worker, marks=committed), pytest.param(in_one_process, marks=committed), in_test,
-    at_once, in_memory, in_memory_async,
-])  # fmt: skip
+@pytest.mark.parametrize("way", WAYS)
 def test_the_first_hook_is_the_outermost_and_in_the_thread_of_a_sync_task(way: Any) -> None:
     for task, result in ((hooks.look, "acme, same thread"), (hooks.alook, "acme")):
         SEEN.clear()
@@ -211,7 +205,7 @@ def test_a_worker_does_not_start_without_its_hooks() -> None:
         with pytest.raises(ImproperlyConfigured, match=r"AROUND_ATTEMPT'\] names 'tests.app.hooks.missing'"):
             make_producer()
         with pytest.raises(CommandError, match="cannot be imported"):
-            call_command("runqueueworker", burst=True, one_process=True, verbosity=0, skip_checks=True)
+            call_command("runqueueworker", skip_checks=True, **COMMAND)
 
 
 # --- Django's task signals are sent if there is a receiver, have correct values, and cannot harm the job
@@ -364,11 +358,8 @@ def test_what_says_something_about_a_logger(monkeypatch: pytest.MonkeyPatch) -> 
     # A logger may be configured without the setting.
     logger = logging.getLogger("tests.signals")
     assert not _is_named(logger.name)
-    for name, value in {
-        "level": logging.ERROR,
-        "handlers": [logging.NullHandler()],
-        "propagate": False,
-    }.items():
+    named: dict[str, Any] = {"level": logging.ERROR, "handlers": [logging.NullHandler()], "propagate": False}
+    for name, value in named.items():
         with monkeypatch.context() as patch:
             patch.setattr(logger, name, value)
             assert _is_named(logger.name), name
