@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import load_command_class
@@ -301,19 +302,18 @@ def test_what_a_worker_has_left_behind() -> None:
 
         return body
 
-    BODIES.update(
-        retry=raising(RetryLater(60)), snooze=raising(Snooze(HOUR)),
-        sleep=lambda: current_job().sleep("nap", 3600), event=lambda: current_job().receive_event("approval"),
-    )  # fmt: skip
-    try:
-        jobs = {name: enqueue(run_body, name) for name in ("retry", "snooze", "sleep", "event")}
+    bodies: dict[str, Any] = {
+        "retry": raising(RetryLater(60)), "snooze": raising(Snooze(HOUR)),
+        "sleep": lambda: current_job().sleep("nap", 3600),
+        "event": lambda: current_job().receive_event("approval"),
+    }  # fmt: skip
+    with patch.dict(BODIES, bodies):
+        jobs = {name: enqueue(run_body, name) for name in bodies}
         jobs["paused"] = enqueue(noop)
         pause(task=noop)
         unknown = Job.objects.create(task_path="tests.app.gone.task")
         no_task = Job.objects.create(task_path="tests.explanation.test_reasons.HOUR")
         run_due()
-    finally:
-        BODIES.clear()
     codes = {name: why(job).code for name, job in jobs.items()}
     assert codes == {
         "retry": "retry", "snooze": "snoozed", "sleep": "sleeping", "event": "event", "paused": "paused",

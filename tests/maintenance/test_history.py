@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
-from threading import Event
 
 import psycopg
 import pytest
@@ -20,7 +19,6 @@ from django_pgqueue.models import Job, Queue, Ring
 from tests.support.figures import DAY, World, fresh_ring
 from tests.support.jobs import add, cancel, claim, finish, over, rotate, statuses, value
 from tests.support.sessions import Connect, Connection, start
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db
 
@@ -98,41 +96,6 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
         done: "done", failed: "failed", retried: "running", asked: "running", new: "running",
         waiting: "cancelled",
     }  # fmt: skip
-
-
-def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
-    one: Connection, connect: Connect
-) -> None:
-    first, second, maintenance = connect(), connect(autocommit=True), connect(autocommit=True)
-    over(one, 2, "8 days")
-    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = '_pgqueue_rotate'").count(
-        "lock_timeout=50ms"
-    )
-    assert statuses(first)  # this one stays open: every rotation waits for it and gives way
-    maintenance.execute("SET lock_timeout = 0")
-    enough = Event()
-
-    def rotate_on(connection: Connection) -> set[str]:
-        said = {rotate(connection)}
-        while not enough.is_set():
-            said.add(rotate(connection))
-        return said
-
-    rotations = start(maintenance, rotate_on)
-    blockers = "SELECT %s = ANY (pg_blocking_pids(%s))"
-    pids = maintenance.info.backend_pid, second.info.backend_pid
-
-    def waited_for_a_rotation() -> bool:
-        """Read once. The reader must finish although `first` is still open."""
-        reader, waited = start(second, statuses), False
-        while not reader.is_finished:
-            waited = waited or value(one, blockers, *pids)
-        assert reader.result()
-        return waited
-
-    until(waited_for_a_rotation, seconds=60, what="a reader that came while a rotation waited")
-    enough.set()
-    assert rotations.result() == {"gave way to a reader of shelf 2"}
 
 
 def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +21,8 @@ UPDATE = "UPDATE pgqueue_job_live SET priority = 1 /* secret */"
 
 
 @pytest.fixture(autouse=True)
-def _no_readings() -> Iterator[None]:
-    parts._readings.clear()
-    yield
-    parts._readings.clear()
+def _no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_readings", {})
 
 
 def look(code: str, using: str = "default", *, statements: bool = False) -> DatabasePart:

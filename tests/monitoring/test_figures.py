@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +28,6 @@ from django_pgqueue.monitoring.spans import (
     totals,
     trends,
 )
-from django_pgqueue.postgres import fetch_rows
 from django_pgqueue.postgres.clock import server_now
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
 from tests.support.figures import count, forget, roll_up
@@ -215,10 +213,8 @@ def test_the_settings_of_a_count_end_with_it() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    queues._shared.clear()
-    yield
-    queues._shared.clear()
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "_shared", {})
 
 
 def test_several_viewers_cause_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,16 +445,3 @@ def test_old_counts_are_thinned_out(one: Connection) -> None:
         "SELECT now() - minute > interval '2 days', count(*) FROM pgqueue_depth GROUP BY 1 ORDER BY 1"
     ).fetchall()
     assert left == [(False, 60), (True, 4)]
-
-
-def test_the_queues_that_have_jobs_of_a_kind() -> None:
-    JobFactory.create(queue_name="a")
-    JobFactory.create(queue_name="b", retrying=True)
-    JobFactory.create(queue_name="b", status="blocked")
-    JobFactory.create(queue_name="c", status="blocked")
-    JobFactory.create(queue_name="d", running=True)
-    JobFactory.create(queue_name="e", failed=True)
-    expected = {"claimable": ["a", "b"], "retry": ["b"], "blocked": ["b", "c"]}
-    for kind, names in expected.items():
-        found = fetch_rows("default", "SELECT _pgqueue_queues_with(%s)", [kind])
-        assert [name for (name,) in found] == names

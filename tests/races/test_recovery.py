@@ -362,12 +362,16 @@ def test_a_retry_that_meets_a_rotation_waits_and_finds_nothing(one: Connection, 
 
 
 def test_a_rotation_gives_way_to_a_retry(connect: Connect) -> None:
-    # It gives way only because of its own lock timeout. Without one, it would wait until it is cancelled.
+    """It gives way only because of its own lock timeout, for which those who come after it may wait.
+    Without one, it would wait until it is cancelled.
+    """
     one = connect()
     other = connect(autocommit=True, options="-c lock_timeout=0 -c statement_timeout=20s")
     job, neighbor = over(other, 2, "8 days", 2)
     assert retry(one, [job]) == 1
     assert rotate(other) == "gave way to a reader of shelf 2"
+    settings = value(other, "SELECT proconfig FROM pg_proc WHERE proname = '_pgqueue_rotate'")
+    assert "lock_timeout=50ms" in settings
     one.commit()
     assert statuses(other) == {job: "pending", neighbor: "done"}
     assert rotate(other) == "emptied shelf 2"

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
 from django.db import connections
@@ -284,34 +285,20 @@ def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, other: 
     assert Job.objects.count() == 2 * MOST_STUCK + len(free)
 
 
-def test_two_supervisors_and_an_enqueuer_with_the_same_key(one: Connection, other: Connection) -> None:
-    """One supervisor has fired and not committed. The enqueuer waits for it, and finds its job."""
-    schedule = unique(7)
-    assert fire(one) == 1
-    found = behind(one, other, enqueue_unique, 7)
-    assert [job.pk for job in jobs_of(schedule)] == [found]
-
-
 # -- workers that start
 
 
 @pytest.fixture
 def declared() -> Iterator[None]:
-    before = dict(_declared)
-    _declared.clear()
-    for number in range(3):
-        name = f"declared-{number}"
-        declaration = Declaration(
-            name=name,
-            task_path=noop.module_path,
-            source="code",
-            declared_by="tests.app.tasks",
-            cron="0 3 * * *",
-        )
-        _declared[name] = (noop, declaration)
-    yield
-    _declared.clear()
-    _declared.update(before)
+    common: dict[str, Any] = {
+        "task_path": noop.module_path,
+        "source": "code",
+        "declared_by": "tests.app.tasks",
+    }
+    with patch.dict(_declared, clear=True):
+        for name in ("declared-0", "declared-1", "declared-2"):
+            _declared[name] = (noop, Declaration(name=name, cron="0 3 * * *", **common))
+        yield
 
 
 @pytest.mark.usefixtures("declared")

@@ -251,16 +251,6 @@ def test_a_worker_hears_of_a_cancel_that_has_waited_for_its_claim(one: Connectio
     assert [heard.payload for heard in other.notifies(timeout=20, stop_after=1)] == [f"cancel {job}"]
 
 
-def test_a_finish_under_a_lease_that_was_lost_meanwhile_is_refused_alone(
-    one: Connection, other: Connection
-) -> None:
-    lost, kept = running(one, 2)
-    assert finish(one, [lost], "release") == [lost]
-    assert [row.id for row in claim(one, worker=2, lease=2)] == [lost]
-    assert behind(one, other, finish, [lost, kept]) == [kept]
-    assert statuses(other) == {lost: "running", kept: "done"}
-
-
 @pytest.mark.parametrize(("verb", "options"), [(finish, {"kind": "retry"}), (edit, {"priority": 5})])
 def test_changes_of_several_jobs_never_deadlock(
     connect: Connect, one: Connection, other: Connection, verb: Any, options: dict[str, Any]
