@@ -5,7 +5,7 @@ function of the queue that is not a trigger, with arguments that could do someth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 
 import psycopg
@@ -69,6 +69,21 @@ def installed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iter
             call_command("pgqueue", "roles", "--apply", "--drop", *made.arguments)
             connections["default"].close()
 
+
+@contextmanager
+def changed(owner: Connection, change: str, undo: str) -> Iterator[None]:
+    """Change something in the database during the block."""
+    owner.execute(change)
+    try:
+        yield
+    finally:
+        owner.execute(undo)
+
+
+LATER_LEAF = (
+    "CREATE TABLE pgqueue_job_later PARTITION OF pgqueue_job FOR VALUES IN (77)",
+    "DROP TABLE pgqueue_job_later",
+)
 
 Login = Callable[[str], Connection]
 

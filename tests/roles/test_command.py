@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,8 @@ from tests.support.databases import alias, definition, fresh_database, in_schema
 from tests.support.jobs import sql, value
 from tests.support.sessions import Connection, open_raw
 from tests.support.wording import lasting, text_of
+
+from .conftest import changed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,24 +48,23 @@ command = partial(run, "roles")
 
 
 def test_what_it_prints_is_what_it_does_and_it_can_be_repeated(one: Connection) -> None:
-    owner = one
     with roles("a", "b") as (enqueuer, worker):
         names = ["--enqueuer", enqueuer, "--worker", worker]
         # The first time leaves owners' rights in the catalogs that were implied before.
         command("--apply", *names)
         assert command("--apply", "--drop", *names) == f"Took the rights of {enqueuer} and {worker}."
-        before = value(owner, RIGHTS)
-        assert value(owner, "SELECT count(*) FROM pg_roles WHERE rolname IN (%s, %s)", enqueuer, worker) == 0
+        before = value(one, RIGHTS)
+        assert value(one, "SELECT count(*) FROM pg_roles WHERE rolname IN (%s, %s)", enqueuer, worker) == 0
         assert command("--apply", *names) == f"Gave rights to {enqueuer} and {worker}."
-        applied = value(owner, RIGHTS)
+        applied = value(one, RIGHTS)
         assert applied != before
         command("--apply", *names)
-        assert value(owner, RIGHTS) == applied
-        owner.execute(command("--drop", *names))
-        owner.execute(command("--drop", *names))
-        assert value(owner, RIGHTS) == before
-        owner.execute(command(*names))
-        assert value(owner, RIGHTS) == applied
+        assert value(one, RIGHTS) == applied
+        one.execute(command("--drop", *names))
+        one.execute(command("--drop", *names))
+        assert value(one, RIGHTS) == before
+        one.execute(command(*names))
+        assert value(one, RIGHTS) == applied
         command("--apply", "--drop", *names)
 
 
@@ -90,14 +91,13 @@ def test_an_owner_who_is_no_superuser_in_a_schema_of_its_own() -> None:
 
 
 def test_a_role_that_owns_something_else_stays_without_rights(one: Connection) -> None:
-    owner = one
     with roles("a", "b") as (enqueuer, worker):
-        owner.execute(f'CREATE SCHEMA theirs AUTHORIZATION "{worker}"')
+        one.execute(f'CREATE SCHEMA theirs AUTHORIZATION "{worker}"')
         names = ["--enqueuer", enqueuer, "--worker", worker]
         command("--apply", *names)
         command("--apply", "--drop", *names)
-        assert value(owner, "SELECT count(*) FROM pg_roles WHERE rolname IN (%s, %s)", enqueuer, worker) == 1
-        assert not value(owner, "SELECT has_table_privilege(%s, 'pgqueue_job', 'SELECT')", worker)
+        assert value(one, "SELECT count(*) FROM pg_roles WHERE rolname IN (%s, %s)", enqueuer, worker) == 1
+        assert not value(one, "SELECT has_table_privilege(%s, 'pgqueue_job', 'SELECT')", worker)
 
 
 @pytest.mark.parametrize(("grant", "what"), [
@@ -108,17 +108,15 @@ def test_a_role_that_owns_something_else_stays_without_rights(one: Connection) -
 ])  # fmt: skip
 @pytest.mark.promise("roles-not-more")
 def test_rights_that_come_from_elsewhere_are_an_error(one: Connection, grant: str, what: str) -> None:
-    owner = one
     revoke = grant.replace("GRANT", "REVOKE", 1).replace(" TO ", " FROM ")
     with roles("a", "b") as (enqueuer, worker):
         names = ["--enqueuer", enqueuer, "--worker", worker]
-        owner.execute(grant)
-        try:
-            with pytest.raises(CommandError, match=f"{enqueuer} can still {what}"):
-                command("--apply", *names)
-        finally:
-            owner.execute(revoke)
-            command("--apply", "--drop", *names)
+        with (
+            changed(one, grant, revoke),
+            pytest.raises(CommandError, match=f"{enqueuer} can still {what}"),
+        ):
+            command("--apply", *names)
+        command("--apply", "--drop", *names)
 
 
 def test_errors_say_what_to_do(transactional_db: None) -> None:
@@ -177,6 +175,16 @@ def place(bare: Place) -> Iterator[Place]:
     call_command("pgqueue", "roles", "--apply", "--drop", *names, "--database", bare.alias)
 
 
+def migrate_with(place: Place, change: Callable[..., None]) -> None:
+    """Migrate, as if a migration made this change."""
+    ours = apps.get_app_config("django_pgqueue")
+    pre_migrate.connect(change, sender=ours)
+    try:
+        migrate(place.alias)
+    finally:
+        pre_migrate.disconnect(change, sender=ours)
+
+
 def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_adds(place: Place) -> None:
     def add(**kwargs: Any) -> None:
         with connections[place.alias].schema_editor() as editor:
@@ -185,12 +193,7 @@ def test_a_migrate_gives_the_roles_rights_to_the_functions_and_tables_that_it_ad
             editor.delete_model(FailureGroup)
             editor.create_model(FailureGroup)
 
-    ours = apps.get_app_config("django_pgqueue")
-    pre_migrate.connect(add, sender=ours)
-    try:
-        migrate(place.alias)
-    finally:
-        pre_migrate.disconnect(add, sender=ours)
+    migrate_with(place, add)
     job = place.ask("SELECT pgqueue_enqueue('a.b')", role=place.enqueuer)
     assert place.ask(RESULT, job, role=place.enqueuer) == "pending"
     assert place.ask(COUNT, role=place.worker) == 0
@@ -212,11 +215,7 @@ def test_a_migrate_that_drops_all_functions_by_which_the_roles_are_known(place: 
             sql(definition(name), using=place.alias)
         seen.append(kept_roles(place.alias))
 
-    pre_migrate.connect(replace, sender=apps.get_app_config("django_pgqueue"))
-    try:
-        migrate(place.alias)
-    finally:
-        pre_migrate.disconnect(replace, sender=apps.get_app_config("django_pgqueue"))
+    migrate_with(place, replace)
     assert seen == [Kept([], [])]
     assert kept_roles(place.alias) == Kept([place.enqueuer], [place.worker])
     assert lacking(place.alias, kept_roles(place.alias)) == []

@@ -28,7 +28,7 @@ from tests.support.jobs import fetch, sql, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 from tests.support.workers import fresh, run_due, until, working
 
-from .conftest import MANY, PASSWORD, Login, Roles, outcomes
+from .conftest import LATER_LEAF, MANY, PASSWORD, Login, Roles, changed, outcomes
 
 ECHO = "tests.app.worker_tasks.add"
 SECRET = "4111111111111111"
@@ -183,8 +183,7 @@ def test_no_table_can_be_read_or_changed(
 ) -> None:
     """Neither a table, nor a leaf, nor a leaf that is added later; neither a sequence."""
     web, owner = login(installed.web), connect(autocommit=True)
-    owner.execute("CREATE TABLE pgqueue_job_later PARTITION OF pgqueue_job FOR VALUES IN (77)")
-    try:
+    with changed(owner, *LATER_LEAF):
         relations = owner.execute(
             "SELECT relname, relkind = 'S' FROM pg_class"
             " WHERE relname LIKE 'pgqueue\\_%' AND relkind IN ('r', 'p', 'S')"
@@ -211,8 +210,6 @@ def test_no_table_can_be_read_or_changed(
             web.execute(
                 "CREATE FUNCTION public._pgqueue_problem() RETURNS text LANGUAGE sql AS 'SELECT NULL'"
             )
-    finally:
-        owner.execute("DROP TABLE pgqueue_job_later")
 
 
 @pytest.mark.promise("enqueuer-search-path")
@@ -223,8 +220,7 @@ def test_names_in_the_search_path_of_the_caller_are_not_used(
     before pg_catalog. They would run with the rights of the owner, at the commit too.
     """
     owner, web = connect(autocommit=True), login(installed.web)
-    owner.execute(f'CREATE SCHEMA evil AUTHORIZATION "{installed.web}"')
-    try:
+    with changed(owner, f'CREATE SCHEMA evil AUTHORIZATION "{installed.web}"', "DROP SCHEMA evil CASCADE"):
         web.execute("CREATE TABLE evil.seen (who name)")
         web.execute("GRANT INSERT ON evil.seen TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC")
         for signature, answer in EVIL.items():
@@ -248,8 +244,6 @@ def test_names_in_the_search_path_of_the_caller_are_not_used(
         # Its own statements use them, with its own rights. Nothing else does.
         assert {who for (who,) in owner.execute("SELECT who FROM evil.seen")} <= {installed.web}
         assert Job.objects.get(pk=job).context == {"role": installed.web}
-    finally:
-        owner.execute("DROP SCHEMA evil CASCADE")
 
 
 def contents() -> Any:

@@ -26,7 +26,7 @@ from tests.support.jobs import claim, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import run_due
 
-from .conftest import MANY, PASSWORD, Login, Roles
+from .conftest import LATER_LEAF, MANY, PASSWORD, Login, Roles, changed
 
 LEAVES = ["pgqueue_job", "pgqueue_job_live", "pgqueue_job_kept"]
 LEAVES += [f"pgqueue_job_past_{n}" for n in range(1, 9)]
@@ -233,28 +233,23 @@ def test_a_view_lets_users_cancel_the_jobs_of_their_tenant(separated: Roles, log
 
 
 def test_a_leaf_that_comes_later_is_found_and_covered(web: Connection, connect: Connect) -> None:
-    owner = connect(autocommit=True)
-    owner.execute("CREATE TABLE pgqueue_job_later PARTITION OF pgqueue_job FOR VALUES IN (77)")
-    try:
+    with changed(connect(autocommit=True), *LATER_LEAF):
         (message,) = [each for each in database_problems("default") if each.id == "pgqueue.W019"]
         assert "pgqueue_job_later" in message.msg
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             web.execute("SELECT FROM pgqueue_job_later")
         keep_policies("default")  # as after migrate
         assert "pgqueue.W019" not in {each.id for each in database_problems("default")}
-    finally:
-        owner.execute("DROP TABLE pgqueue_job_later")
 
 
 def test_a_right_that_comes_from_elsewhere_is_an_error(separated: Roles, connect: Connect) -> None:
-    owner = connect(autocommit=True)
-    owner.execute(f'GRANT TRUNCATE ON pgqueue_job_live TO "{separated.web}"')
-    try:
-        with pytest.raises(Exception, match="can still truncate rows of pgqueue_job_live"):
-            call_command("pgqueue", "tenants", "--apply", "--group", f"{separated.enqueuer}_t",
-                         "--role", f"{separated.web}=acme")  # fmt: skip
-    finally:
-        owner.execute(f'REVOKE TRUNCATE ON pgqueue_job_live FROM "{separated.web}"')
+    web, group = separated.web, f"{separated.enqueuer}_t"
+    right = "TRUNCATE ON pgqueue_job_live"
+    with (
+        changed(connect(autocommit=True), f'GRANT {right} TO "{web}"', f'REVOKE {right} FROM "{web}"'),
+        pytest.raises(Exception, match="can still truncate rows of pgqueue_job_live"),
+    ):
+        call_command("pgqueue", "tenants", "--apply", "--group", group, "--role", f"{web}=acme")
 
 
 def test_it_is_printed_and_taken_back(

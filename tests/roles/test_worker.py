@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -25,10 +23,10 @@ from tests.support.commands import Start, forks, over, start, with_database  # n
 from tests.support.factories import WorkerFactory
 from tests.support.figures import fresh_ring
 from tests.support.jobs import over as add_over, rotate, value
-from tests.support.sessions import Connect, Connection
+from tests.support.sessions import Connect
 from tests.support.workers import fresh, run_due
 
-from .conftest import PASSWORD, Login, Roles, outcomes
+from .conftest import PASSWORD, Login, Roles, changed, outcomes
 
 #: The first makes triggers on a table, which only its owner may do: migrations call it. The other
 #: sets a sequence.
@@ -146,16 +144,6 @@ def test_a_worker_process_works_with_this_role(
         call_command("pgqueue", "roles", "--apply", *installed.arguments)
 
 
-@contextmanager
-def row_security(owner: Connection, table: str) -> Iterator[None]:
-    """Enable it, without a policy: nobody but the owner sees rows."""
-    owner.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-    try:
-        yield
-    finally:
-        owner.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
-
-
 @pytest.mark.parametrize("model", [Receipt, Reminder])
 def test_a_payload_that_a_policy_hides_fails_the_attempt(
     installed: Roles, connect: Connect, model: Any
@@ -163,7 +151,9 @@ def test_a_payload_that_a_policy_hides_fails_the_attempt(
     owner = connect(autocommit=True)
     owner.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{installed.worker}"')
     job = model.objects.create(order=Order.objects.create(), email="a@b.c").job
-    with row_security(owner, model._meta.db_table):
+    statement = f"ALTER TABLE {model._meta.db_table} %s ROW LEVEL SECURITY"
+    # Without a policy, nobody but the owner sees rows.
+    with changed(owner, statement % "ENABLE", statement % "DISABLE"):
         with databases_module.database_settings(USER=installed.runner, PASSWORD=PASSWORD):
             connection.close()
             run_due()
