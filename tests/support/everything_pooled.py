@@ -46,7 +46,6 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/plans/test_statements.py::test_plans_that_were_made_on_an_empty_table",
         "tests/plans/test_statements.py::test_workers_and_supervisors_plan_anew",
         "tests/postgres/test_prepared.py",
-        "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_exchange.py::test_a_worker_has_few_prepared_statements",
         "tests/worker/producer/test_exchange.py::test_the_type_of_an_answer_changes",
     ],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.db import connections
+from psycopg.rows import namedtuple_row
 
 from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
 from django_pgqueue.jobs.finish import Outcome, finish_statement
@@ -208,28 +209,6 @@ def over(
 # --- Workers in other languages: the calls that they send
 
 
-class ForeignJob(NamedTuple):
-    """A row of ``pgqueue_claim``."""
-
-    id: int
-    lease: int
-    task_path: str
-    args: list[Any]
-    kwargs: dict[str, Any]
-    metadata: dict[str, Any]
-    queue_name: str
-    priority: int
-    attempts: int
-    max_attempts: int
-    attempts_left: int
-    timeout: int | None
-    deadline: Any
-    crash_count: int
-    enqueued_at: Any
-    context: dict[str, Any] | None
-    tenant: str | None
-
-
 def register(connection: Connection, *queues: str, host: str = "go-1") -> int:
     """Register a worker, and return its id."""
     return int(value(connection, "SELECT pgqueue_register_worker(%s, %s::text[])", host, list(queues)))
@@ -237,11 +216,11 @@ def register(connection: Connection, *queues: str, host: str = "go-1") -> int:
 
 def sql_claim(
     connection: Connection, worker: int, at_most: int = 100, queues: Sequence[str] = ()
-) -> list[ForeignJob]:
-    """Claim by SQL."""
+) -> list[Any]:
+    """Claim by SQL. Return the rows, whose attributes are the columns."""
     query = "SELECT * FROM pgqueue_claim(%s::text[], %s, %s)"
-    rows = connection.execute(query, (list(queues), at_most, worker)).fetchall()
-    return [ForeignJob._make(row) for row in rows]
+    with connection.cursor(row_factory=namedtuple_row) as cursor:
+        return cursor.execute(query, (list(queues), at_most, worker)).fetchall()
 
 
 def heartbeat(connection: Connection, worker: int) -> tuple[bool, list[int], bool]:
@@ -251,7 +230,7 @@ def heartbeat(connection: Connection, worker: int) -> tuple[bool, list[int], boo
     return row[0], row[1], row[2]
 
 
-def finish_one(connection: Connection, job: ForeignJob, outcome: str = "done", **more: Any) -> None:
+def finish_one(connection: Connection, job: Any, outcome: str = "done", **more: Any) -> None:
     """Report one outcome."""
     given = "".join(f", {name} => %({name})s" for name in more)
     connection.execute(

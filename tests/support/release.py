@@ -61,19 +61,10 @@ def problems(root: Path = ROOT, *, tagged: bool = False) -> Iterator[str]:
 def previous(root: Path = ROOT) -> str:
     """Return what names the previous release in Git: its tag. Until there is one, what a file names."""
     # The commit of a release has its own tag, and is upgraded from the tag before.
-    command = [
-        "git",
-        "-c",
-        "safe.directory=*",
-        "describe",
-        "--tags",
-        "--abbrev=0",
-        "--match",
-        "v[0-9]*",
-        "HEAD^",
-    ]
-    tag = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True).stdout.strip()
-    return tag or (root / "tests" / "chaos" / "previous_release").read_text().strip()
+    try:
+        return _git(root, *"describe --tags --abbrev=0 --match v[0-9]* HEAD^".split())
+    except subprocess.CalledProcessError:
+        return (root / "tests" / "chaos" / "previous_release").read_text().strip()
 
 
 def rehearse(upgrade: bool) -> None:
@@ -92,16 +83,13 @@ def rehearse(upgrade: bool) -> None:
         if found := [*problems(clone, tagged=True)]:
             sys.exit("\n".join(found))
         _python(clone, "-m", "build", "--outdir", "dist")
-        _python(
-            clone, "-m", "twine", "check", "--strict", *(str(path) for path in (clone / "dist").iterdir())
-        )
+        _python(clone, "-m", "twine", "check", "--strict", *map(str, (clone / "dist").iterdir()))
         _commit(clone, "The first commit after it")
         if (found_tag := previous(clone)) != tag:
             sys.exit(f"The next upgrade would start from {found_tag}, and not from {tag}.")
         if upgrade:
-            _python(
-                clone, "-m", "pytest", "-n", "0", "-m", "chaos", "tests/chaos", "-k", "upgrade or released"
-            )
+            options = ["-n", "0", "-m", "chaos", "-k", "upgrade or released"]
+            _python(clone, "-m", "pytest", *options, "tests/chaos")
     print(f"The rehearsal of {tag} has passed. Nothing was kept.")
 
 

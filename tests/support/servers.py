@@ -28,7 +28,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from example_project import embedded
-from example_project.embedded import ensure_server, remove_server, stop_server
+from example_project.embedded import ensure_server, remove_server
 from example_project.embedded_programs import EmbeddedServerError, give_to_server, run, shelter
 
 from .databases import alias
@@ -88,29 +88,68 @@ def copy_data(source: str | Path, target: str | Path) -> None:
     subprocess.run(["cp", "-a", str(source), str(target)], check=True)  # keeps the owner and the permissions
 
 
-class OwnServer:
-    """A running PostgreSQL with the tables of the default database's apps."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Server:
+    """A server with its data in a folder. It can be stopped, and started again at the same port."""
 
     def __init__(self, folder: Path) -> None:
-        with copied_clusters():
-            self.url = ensure_server(folder, durable=False)
-        self.database: dict[str, Any] = {
-            **environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql"
-        }  # fmt: skip
-        with alias("own", **self.database):
-            call_command("migrate", database="own", run_syncdb=True, verbosity=0)
-        with self.connect() as connection:
-            row = connection.execute("SHOW data_directory").fetchone()
-            assert row is not None
-            self.data = Path(row[0])
+        self.folder = folder
+        self.url = ""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    @property
+    def data(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)  # shelter() tests access to it
+        return shelter(self.folder.resolve()) / "data"
+
+    def start(self, *more: str) -> None:
+        """Start the server, again with its previous options, including the port, and these."""
+        if not self.url:
+            with copied_clusters():
+                self.url = ensure_server(self.folder, durable=False)
+            return
+        _, *options = shlex.split((self.data / "postmaster.opts").read_text())
+        del options[options.index("-D") : options.index("-D") + 2]
+        log = str(self.data / "server.log")
+        run("pg_ctl", "start", "-D", str(self.data), "-l", log, "-o", shlex.join([*options, *more]), "-w")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server. ``fast`` closes all connections."""
+        run("pg_ctl", "stop", "-D", str(self.data), "-m", mode)
+
+    def crash(self) -> None:
+        """Stop the server without notifying its clients or its standby."""
+        self.stop("immediate")
 
     def connect(self) -> Connection:
         """Open a separate connection. The caller closes it."""
         return psycopg.connect(self.url, autocommit=True)
 
-    def stop(self, mode: str = "fast") -> None:
-        """Stop the server. ``fast`` closes all connections, and ``immediate`` is a crash."""
-        run("pg_ctl", "stop", "-D", str(self.data), "-m", mode)
+    def ask(self, query: str, parameters: Any = None) -> Any:
+        """Return the first row of a query."""
+        with self.connect() as connection:
+            cursor = connection.execute(query, parameters)
+            return cursor.fetchone() if cursor.description else None
+
+    def address(self) -> dict[str, Any]:
+        """Return the keys of an alias in DATABASES that connects to the server."""
+        return {**environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql", "TEST": {}}
+
+
+class OwnServer(Server):
+    """A running PostgreSQL with the tables of the default database's apps."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.start()
+        self.database = self.address()
+        with alias("own", **self.database):
+            call_command("migrate", database="own", run_syncdb=True, verbosity=0)
 
     def is_running(self) -> bool:
         """Return whether the server runs, or starts."""
@@ -127,13 +166,6 @@ class OwnServer:
         self.stop()
         self.start("-c", f"listen_addresses=127.0.0.1,{address}")
 
-    def start(self, *more: str) -> None:
-        """Start the server with its previous options, including the port, and these."""
-        _, *options = shlex.split((self.data / "postmaster.opts").read_text())
-        del options[options.index("-D") : options.index("-D") + 2]
-        log = str(self.data / "server.log")
-        run("pg_ctl", "start", "-D", str(self.data), "-l", log, "-o", shlex.join([*options, *more]), "-w")
-
 
 @contextmanager
 def own_server(folder: Path) -> Iterator[OwnServer]:
@@ -145,57 +177,13 @@ def own_server(folder: Path) -> Iterator[OwnServer]:
         remove_server(folder)
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Server:
-    """A server that can be started and stopped. It keeps its data, but each start may use another port."""
-
-    def __init__(self, name: str) -> None:
-        self.folder = ROOT / "var" / f"test-{os.getpid()}-{name}"
-        self.url = ""
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 0
-
-    @property
-    def data(self) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)  # shelter() tests access to it
-        return shelter(self.folder.resolve()) / "data"
-
-    def start(self) -> None:
-        with copied_clusters():
-            self.url = ensure_server(self.folder, durable=False)
-
-    def stop(self) -> None:
-        stop_server(self.folder)
-
-    def crash(self) -> None:
-        """Stop the server without notifying its clients or its standby."""
-        run("pg_ctl", "stop", "-D", str(self.data), "-m", "immediate")
-
-    def ask(self, query: str, parameters: Any = None) -> Any:
-        """Return the first row of a query."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(query, parameters)
-            return cursor.fetchone() if cursor.description else None
-
-    def address(self) -> dict[str, Any]:
-        """Return the keys of an alias in DATABASES that connects to the server."""
-        parts = urlsplit(self.url)
-        return {
-            "NAME": "postgres", "USER": parts.username, "PASSWORD": parts.password,
-            "HOST": parts.hostname, "PORT": parts.port, "TEST": {},
-        }  # fmt: skip
-
-
 class Pair:
     """A primary and its standby."""
 
     def __init__(self) -> None:
-        self.primary = Server("primary")
-        self.standby = Server("standby")
+        self.primary, self.standby = (
+            Server(ROOT / "var" / f"test-{os.getpid()}-{name}") for name in ("primary", "standby")
+        )
 
     def start(self) -> None:
         self.primary.start()
@@ -221,14 +209,11 @@ class Pair:
 
     def address(self) -> dict[str, Any]:
         """Return the keys of an alias in DATABASES that connects to the current primary."""
-        alias = self.primary.address()
-        ports = f"{self.primary.port},{self.standby.port}"
         return {
-            **alias,
-            "HOST": f"{alias['HOST']},{alias['HOST']}",
-            "PORT": ports,
+            **self.primary.address(), "HOST": "127.0.0.1,127.0.0.1",
+            "PORT": f"{self.primary.port},{self.standby.port}",
             "OPTIONS": {"target_session_attrs": "read-write"},
-        }
+        }  # fmt: skip
 
     def remove(self) -> None:
         for server in (self.standby, self.primary):

@@ -22,7 +22,7 @@ PASSING = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"(?<!\d)20\d\d-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?"), "<time>"),
     (
-        re.compile(r"\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d(, (\d{1,2}(:\d\d)? [ap]\.m\.|noon|midnight))?"),
+        re.compile(r"\b[A-Z][a-z]{2,8}\.? \d\d?, 20\d\d(, (\d\d?(:\d\d)? [ap]\.m\.|noon|midnight))?"),
         "<time>",
     ),
     (re.compile(r"\bat \d\d:\d\d(:\d\d)?\b"), "at <time>"),

@@ -16,7 +16,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
-from tests.support.jobs import ForeignJob, finish, register, sql, sql_claim, unregister
+from tests.support.jobs import finish, register, sql, sql_claim, unregister
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
@@ -166,7 +166,7 @@ def flood(stage: Stage) -> None:
         worker = register(sessions[0], "flood")
         claims = _claimed_at_once(sessions[0], worker)
 
-        def report(session: Connection, share: list[list[ForeignJob]]) -> int:
+        def report(session: Connection, share: list[list[Any]]) -> int:
             more = {"error": error, "fingerprint": sample.error_fingerprint, "started": time.monotonic()}
             return sum(
                 len(finish(session, [job.id for job in jobs], "failed", lease=jobs[0].lease, **more))
@@ -186,7 +186,7 @@ def flood(stage: Stage) -> None:
     print(f"{FLOOD / seconds:,.0f} reports of failures in a second, with {len(error):,} bytes each")
 
 
-def _claimed_at_once(session: Connection, worker: int) -> list[list[ForeignJob]]:
+def _claimed_at_once(session: Connection, worker: int) -> list[list[Any]]:
     """Enqueue jobs, and claim them in the same transaction, before another worker sees them."""
     with session.transaction():
         session.execute(
