@@ -6,10 +6,11 @@ import asyncio
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from io import StringIO
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import Any
 
 import django
@@ -59,11 +60,8 @@ def test_the_example_of_the_readme() -> None:
     glance = example("glance")
     glance.place_order("ann@example.com")
     job = Job.objects.get()
-    assert (run(job).status, job.args, job.timeout) == (
-        "done",
-        [example("models").Order.objects.get().pk],
-        300,
-    )
+    ordered = example("models").Order.objects.get()
+    assert (run(job).status, job.args, job.timeout) == ("done", [ordered.pk], 300)
 
 
 def test_enqueue_in_a_transaction() -> None:
@@ -135,21 +133,17 @@ def test_schedule_for_later() -> None:
 @committed
 def test_a_periodic_job_is_enqueued_once() -> None:
     """The unique constraint makes the second transaction wait for the first one, and find its row."""
-    together, answers = Barrier(2), list[bool]()
+    together, periodic = Barrier(2), example("periodic")
 
-    def cron() -> None:
+    def cron(day: date) -> bool:
         try:
             together.wait()
-            answers.append(example("periodic").enqueue_daily_report(date(2026, 11, 22)))
+            return bool(periodic.enqueue_daily_report(day))
         finally:
             connections.close_all()
 
-    machines = [Thread(target=cron) for _ in range(2)]
-    for machine in machines:
-        machine.start()
-    for machine in machines:
-        machine.join()
-    assert sorted(answers) == [False, True]
+    with ThreadPoolExecutor(2) as machines:
+        assert sorted(machines.map(cron, [date(2026, 11, 22)] * 2)) == [False, True]
     assert run(Job.objects.get()).status == "done"
     out = StringIO()
     for _ in range(2):

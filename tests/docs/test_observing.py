@@ -7,12 +7,10 @@ import re
 import runpy
 import shlex
 import stat
-from collections.abc import Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
-from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -105,9 +103,8 @@ def test_the_groups_have_all_permissions_each_more_than_the_one_before() -> None
     assert viewer < operator < whole
     assert all(name.startswith("view_") for name in viewer)
     page = (DOCS / "howto" / "permissions.md").read_text()
-    cells = re.findall(
-        r"^\| (`[^|]+) \|", page.split("## Each permission")[1].split("\n## ")[0], re.MULTILINE
-    )
+    section = page.split("## Each permission")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == whole
     rows = dict(re.findall(r"^\| (\w+) \| (also .+?) \|", page, re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", rows["operator"])) == operator - viewer
@@ -221,30 +218,8 @@ def test_the_urls_and_the_settings(client: Client, monkeypatch: pytest.MonkeyPat
 # --- Alerts
 
 
-@pytest.fixture
-def webhook() -> Iterator[tuple[str, list[Any]]]:
-    """A server that keeps what it is sent."""
-    received: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", received
-        server.shutdown()
-
-
 @pytest.mark.filterwarnings("ignore:Django 2028 will not have a default mailer")
-def test_each_receiver_of_alerts(webhook: tuple[str, list[Any]]) -> None:
-    address, received = webhook
-
+def test_each_receiver_of_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
     def alert(**values: Any) -> Alert:
         return Alert(database="default", at=timezone.now(), **values)
 
@@ -254,15 +229,17 @@ def test_each_receiver_of_alerts(webhook: tuple[str, list[Any]]) -> None:
         alert(kind="new_failure", text="new failure: Down", fingerprint="f00", count=1),
         alert(kind="job_failed", text="1 job failed: Down", fingerprint="f00", count=1),
     ]
-    with override_settings(**{**setting("alerts"), "CHAT_WEBHOOK": address}):
+    with override_settings(**{**setting("alerts"), "CHAT_WEBHOOK": "https://chat.example/"}):
         assert [message for message in run_checks(tags=["pgqueue"]) if message.id == "pgqueue.E023"] == []
-        receivers = example("alerts")
+        receivers, webhook = example("alerts"), Mock()
+        monkeypatch.setattr(receivers, "urlopen", webhook)
         receivers.COUNTS.clear()
         send(alerts)
         receivers.alert_sent.disconnect(receivers.count)
     assert [each.subject for each in mail.outbox] == ["mail: late", "new failure: Down"]
     assert "/job/failures/f00/" in mail.outbox[1].body
-    assert [each["text"][2:] for each in received] == [each.text for each in alerts]
+    received = [json.loads(call.args[0].data)["text"] for call in webhook.call_args_list]
+    assert [text[2:] for text in received] == [each.text for each in alerts]
     assert receivers.COUNTS == {"age": 2, "new_failure": 1, "job_failed": 1}
 
 
@@ -330,8 +307,5 @@ def test_what_running_jobs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "stack", lambda job: f"of {job.pk}")
     assert example("stacks").what_they_do() == {job.pk: f"of {job.pk}"}
 
-    def raises(job: Job) -> str:
-        raise TimeoutError("no answer")
-
-    monkeypatch.setattr(Job, "stack", raises)
+    monkeypatch.setattr(Job, "stack", Mock(side_effect=TimeoutError("no answer")))
     assert example("stacks").what_they_do() == {job.pk: "no answer"}
