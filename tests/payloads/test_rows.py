@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.receipts.tasks import charge, remind, send, visit
 from tests.support.databases import alias
 from tests.support.jobs import fetch as execute, finish, value
 from tests.support.sessions import Connect
+from tests.support.wording import refusals
 
 pytestmark = pytest.mark.django_db
 
@@ -247,25 +249,16 @@ def test_a_row_that_the_database_refuses_leaves_nothing_and_can_be_enqueued_agai
     assert enqueue(send, row).pk == Receipt.objects.get().pk
 
 
-def test_mistakes(order: Order) -> None:
-    saved = insert(order)
-    wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
-        ((saved,), ValueError, f"saved already, so it has a job: {saved.pk}"),
-        ((receipt(order, job_id=saved.pk),), ValueError, "before it has a job"),
-        ((Reminder(order=order),), TypeError, "takes an instance of receipts.Receipt, not <Reminder"),
-        ((Receipt,), TypeError, "takes an instance of receipts.Receipt, not its class"),
-        ((7,), TypeError, "takes an instance of receipts.Receipt, not 7"),
-        ((receipt(order), True), TypeError, "too many positional arguments"),
-        ((), TypeError, "missing a required argument: 'receipt'"),
-    ]
-    for args, kind, message in wrong:
-        with pytest.raises(kind, match=message):
-            enqueue(send, *args)
-        with pytest.raises(kind, match=message):
-            enqueue_many([send.bind(*args)])
-    twice = receipt(order)
-    with pytest.raises(ValueError, match="one payload is in several calls"):
-        enqueue_many([send.bind(twice), send.bind(twice)])
+def test_mistakes(order: Order, wording: Any) -> None:
+    saved, twice = insert(order), receipt(order)
+    wrong: list[tuple[Any, ...]] = [
+        (saved,), (receipt(order, job_id=5),), (Reminder(order=order),), (Receipt,), (7,),
+        (receipt(order), True), (),
+    ]  # fmt: skip
+    calls: list[Any] = [partial(enqueue, send, *args) for args in wrong]
+    calls += [lambda args=args: enqueue_many([send.bind(*args)]) for args in wrong]
+    said = refusals(Exception, *calls, lambda: enqueue_many([send.bind(twice)] * 2))
+    assert said.replace(f"job: {saved.pk}", "job: <id>") == wording
     assert Job.objects.count() == 1
 
 
