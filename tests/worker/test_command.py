@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,42 +152,30 @@ OF_SEVERAL = (
 ).split()
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--queues", "a b"], "queue"),
-    (["--queues", ""], "queue"),
-    (["--processes", "0"], "0 is less than 1"),
-    (["--threads", "many"], "'many' is not a whole number"),
-    (["--grace", "-1"], "'-1' is not a duration"),
-    (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-    (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
-    (["--reload", "--burst"], "cannot be used together"),
-    (["--databases", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-    (["--databases", "default:0"], "the weight of default must be a whole number from 1 to 1000"),
-    (["--databases", "other", "--database", "default"], "cannot be used together"),
-    (
-        ["--databases", "default,other", "--one-process"],
-        r"several shards \(default, other\), so name one of them with --database",
-    ),
-    (["--schedules"], r"--schedules is for a burst\."),
-    (["--max-rss", "5"], "Did you mean '--max-memory'"),
-    (["--concurrency", "5"], "Did you mean '--threads'"),
-    (["-Q", "a"], "Did you mean '--queues'"),
-    *((["--one-process", given], "--one-process") for given in OF_SEVERAL),
-    # call_command() hands keywords on as they are: no parser has read them.
-    ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
-    ({"queues": "a b"}, "queue"),
-    ({"queues": "mail:0"}, "weight of mail must be a whole number from 1 to 1000; to let"),
-    ({"queues": ["mail:x"]}, "the weight of mail must be a whole number from 1 to 1000. It is 'x'"),
-    ({"exclude_queues": "mail:3"}, "queue_name must be"),
-    ({"database": "nowhere"}, r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
-    ({"reload": True}, r"not with call_command\(\)"),
-], ids=str)  # fmt: skip
-def test_bad_options_are_refused(arguments: Any, message: str, started: list[WorkerOptions]) -> None:
-    given, keywords = ([], arguments) if isinstance(arguments, dict) else (arguments, {})
-    with pytest.raises(CommandError, match=message) as raised:
-        call_command("runqueueworker", *given, **keywords)
-    assert raised.value.returncode == 2
-    assert not given or exit_code(*given) == 2
+#: On the command line, and as keywords of ``call_command()``, which no parser has read.
+BAD: list[Any] = [
+    "--queues=a b", "--queues=", "--processes=0", "--threads=many", "--grace=-1", "--database=nowhere",
+    "--queues=a --exclude-queues=b", "--reload --burst", "--databases=nowhere", "--databases=default:0",
+    "--databases=other --database=default", "--databases=default,other --one-process", "--schedules",
+    "--max-rss=5", "--concurrency=5", "-Q a", *(f"--one-process {given}" for given in OF_SEVERAL),
+]  # fmt: skip
+BAD_KEYWORDS: list[Any] = [
+    {"queues": "mail", "exclude_queues": ["slow"]}, {"queues": "a b"}, {"queues": "mail:0"},
+    {"queues": ["mail:x"]}, {"exclude_queues": "mail:3"}, {"database": "nowhere"}, {"reload": True},
+]  # fmt: skip
+
+
+def test_bad_options_are_refused(started: list[WorkerOptions], wording: Any) -> None:
+    said = []
+    for given in (*BAD, *BAD_KEYWORDS):
+        keywords = {} if isinstance(given, str) else given
+        arguments = re.split(" (?=-)|(?<=-Q) ", given) if isinstance(given, str) else []
+        with pytest.raises(CommandError) as raised:
+            call_command("runqueueworker", *arguments, **keywords)
+        assert raised.value.returncode == 2
+        assert keywords or exit_code(*arguments) == 2
+        said.append(f"{given}: {raised.value}")
+    assert "\n".join(said) == wording
     assert started == []
 
 
