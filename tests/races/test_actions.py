@@ -17,14 +17,15 @@ from django.utils import timezone
 from django_pgqueue import retry
 from django_pgqueue.admin.bulk import confirm, task as bulk
 from django_pgqueue.jobs import chunks
+from django_pgqueue.management.subcommands.changing import change_each
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.models.changes import run_now
+from django_pgqueue.models.changes import retry as retry_rows, run_now
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask, post, url
 from tests.management.test_subcommands import run
 from tests.support import schedules
 from tests.support.factories import WorkerFactory
-from tests.support.jobs import add, value
+from tests.support.jobs import add, claim, finish, statuses, value
 from tests.support.sessions import Connect, Connection, open_raw, who_waits_for
 from tests.support.waiting import until
 from tests.support.workers import working
@@ -141,6 +142,19 @@ def test_a_kill_in_the_middle_of_a_chunk_changes_nothing_twice(connect: Connect,
     [ran] = run_jobs(queues="default")
     assert ran.result["changed"] == 6
     assert states(jobs) == ["pending", *["cancelled"] * 5]
+
+
+# -- commands
+
+
+def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(other: Connection) -> None:
+    """It waited for another attempt when its id was looked up."""
+    (job,) = add(other)
+    seen = Job.objects.get(pk=job)
+    claim(other, 1)
+    assert finish(other, [job]) == [job]
+    assert list(change_each(retry_rows, [seen])) == [(seen, False)]
+    assert statuses(other) == {job: "done"}
 
 
 # -- schedules, while a worker that starts writes what code declares

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 import psycopg
@@ -16,13 +14,11 @@ from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_a
 from tests.support.limits import (
     add_keyed,
     add_many,
-    most_in_window,
     move_state,
     repair,
     running,
     set_limit,
     set_rate,
-    starts_of,
     state_ahead,
     wait_of,
 )
@@ -214,6 +210,7 @@ def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connec
 HOUR = timedelta(hours=1)
 
 
+@pytest.mark.promise("rate")
 def test_a_claim_does_not_decide_about_a_key_whose_rate_another_claim_charges(
     one: Connection, other: Connection
 ) -> None:
@@ -297,44 +294,3 @@ def test_a_charge_that_waits_for_the_row_is_a_whole_charge(one: Connection, othe
     before = value(one, query + " FOR UPDATE")
     behind(one, other, Connection.execute, "SELECT _pgqueue_charge('{k, k}')")  # as a claim does
     assert value(other, query) - before == timedelta(seconds=0.2)
-
-
-@pytest.mark.parametrize("bulk", [False, True])
-@pytest.mark.promise("rate")
-def test_many_claims_at_once_never_pass_the_rate_in_any_window(connect: Connect, *, bulk: bool) -> None:
-    """Measured from the stamps in the rows. They come after the decision, by one claim at most."""
-    owner = connect(autocommit=True)
-    rate, burst, seconds = 200, 20, 2.0
-    set_rate(owner, "k", rate, timedelta(seconds=1), burst)
-    if bulk:
-        add_many(owner, *["k"] * 2000)
-    else:
-        add_keyed(owner, 2000)
-    begin = monotonic()
-    longest = [0.0]
-    started: list[int] = []
-
-    def goes_on() -> bool:  # on after the burst, whatever else this machine does
-        past = monotonic() - begin
-        return past < seconds or (len(started) < 2 * burst and past < 20 * seconds)
-
-    def drain(connection: Connection, worker: int) -> None:
-        choice = random.Random(worker)
-        lease = worker * 1_000_000
-        while goes_on():
-            lease += 1
-            began = monotonic()
-            rows, _ = claim_and_ask(connection, choice.choice([1, 7, 50]), worker=worker, lease=lease)
-            longest[0] = max(longest[0], monotonic() - began)
-            started.extend(row.id for row in rows)
-            if rows and choice.random() < 0.9:  # the others stay with a dead worker
-                finish(connection, [row.id for row in rows], lease=lease)
-
-    workers = [start(connect(autocommit=True), drain, worker) for worker in range(1, 5)]
-    for worker in workers:
-        worker.result()
-    starts = starts_of(owner, "k")
-    assert len(starts) >= 2 * burst
-    for window in (0.01, 0.1, 0.5, 1.0, 2.0):
-        allowed = burst + rate * (window + longest[0])
-        assert most_in_window(starts, timedelta(seconds=window)) <= allowed, (window, longest)

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from threading import Thread
 from typing import NamedTuple
 
 import psycopg
 import pytest
 
 from django_pgqueue.models import FailureGroup
-from django_pgqueue.monitoring.spans import totals
 from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.sessions import Registration, requeue_strangers
@@ -435,26 +433,6 @@ def test_a_worker_that_meets_a_minute_in_upkeep_waits_and_is_counted(
     assert set(counted(other).values()) == {(3, 3)}
     assert roll_up(other) == 1
     assert set(counted(other).values()) == {(3, 3)}
-
-
-def test_counts_of_a_scrape_never_go_back(connect: Connect) -> None:
-    """Two workers add to the same minutes while maintenance rolls them up and a scrape reads."""
-    workers, maintenance = [connect(autocommit=True) for _ in range(2)], connect(autocommit=True)
-
-    def add(connection: Connection) -> None:
-        for _ in range(100):
-            count(connection, [3, 4])
-
-    threads = [Thread(target=add, args=(connection,)) for connection in workers]
-    for thread in threads:
-        thread.start()
-    seen = [0]
-    while any(thread.is_alive() for thread in threads):
-        roll_up(maintenance)
-        seen.append(sum(total.done for total in totals("default")))
-    assert seen == sorted(seen)
-    roll_up(maintenance)
-    assert set(counted(maintenance).values()) == {(400, 400)}
 
 
 # -- failures

@@ -95,15 +95,6 @@ def wait_of(connection: Connection, job: int) -> float:
     return float(value(connection, query, job))
 
 
-def starts_of(connection: Connection, key: str) -> list[datetime]:
-    """Return when the jobs of a key have started, by the stamps in their rows."""
-    query = (
-        "SELECT last_attempted_at FROM pgqueue_job"
-        " WHERE limit_key = %s AND last_attempted_at IS NOT NULL ORDER BY 1"
-    )
-    return [row[0] for row in connection.execute(query, (key,)).fetchall()]
-
-
 def most_in_window(starts: list[datetime], window: timedelta) -> int:
     """Return the largest number of starts in any window of this length."""
     most = first = 0
