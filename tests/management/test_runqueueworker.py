@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from queue import Queue
 from time import time
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from django.urls import get_script_prefix, set_script_prefix
 from django_pgqueue import task
 from django_pgqueue.management import _reload
 from django_pgqueue.management._parser import USAGE
-from django_pgqueue.management._reload import RELOAD, SourceFiles, parent_since, run_reloader, watch
+from django_pgqueue.management._reload import RELOAD, SourceFiles, parent_since, run_reloader
 from django_pgqueue.management.commands import runqueueworker
 from django_pgqueue.management.commands.runqueueworker import Server, admin_urls, banner
 from django_pgqueue.models import Job
@@ -140,24 +139,18 @@ def test_which_files_changed(files: SourceFiles, tmp_path: Path, looked: bool, n
     assert files.changed() == tmp_path / "old.py"
 
 
-def test_the_files_of_the_apps_count_also_where_nothing_has_imported_them() -> None:
-    found = set(SourceFiles(time()).watched_files())
-    tests = Path(__file__).resolve().parents[1]
-    assert tests / "app" / "management" / "commands" / "flush.py" in found
-    assert Path(_reload.__file__) in found, "it is imported"
-    assert not any("node_modules" in path.parts for path in found)
-
-
-def test_packages_are_walked_and_no_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_imported_counts_and_the_packages_of_apps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a.py", "inner/__init__.py", "inner/b.py", "node_modules/c.py", "notes.txt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    files = SourceFiles(0)
     folders = [SimpleNamespace(path=str(folder)) for folder in (tmp_path, tmp_path / "removed")]
     monkeypatch.setattr(apps, "get_app_configs", lambda: folders)
-    watched = [path for path in files.watched_files() if path.is_relative_to(tmp_path)]
-    found = {str(path.relative_to(tmp_path)) for path in watched}
+    watched = set(SourceFiles(0).watched_files())
+    assert Path(_reload.__file__) in watched, "it is imported"
+    found = {str(path.relative_to(tmp_path)) for path in watched if path.is_relative_to(tmp_path)}
     assert found == {"a.py", "inner/__init__.py", "inner/b.py"}
 
 
@@ -172,15 +165,6 @@ def test_a_child_knows_its_reloader_and_nobody_else_does(monkeypatch: pytest.Mon
     # What a task starts inherits the variable, from another parent.
     monkeypatch.setenv("PGQUEUE_RELOADER", f"{os.getpid()} 12.5")
     assert parent_since() is None
-
-
-def test_a_change_is_told_from_another_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    changes = iter([None, tmp_path])
-    monkeypatch.setattr(SourceFiles, "changed", lambda self: next(changes))
-    monkeypatch.setattr(_reload, "LOOK_EVERY", 0.0)
-    told: Queue[Path] = Queue()
-    watch(time(), told.put)
-    assert told.get(timeout=10) == tmp_path
 
 
 @pytest.fixture(autouse=True)

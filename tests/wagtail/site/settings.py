@@ -12,31 +12,13 @@ from tests.settings import (
     TEMPLATES as TEMPLATES,
 )
 
-INSTALLED_APPS = [
-    "tests.wagtail.site.home",
-    "django_pgqueue",
-    "wagtail.contrib.frontend_cache",
-    "wagtail.contrib.redirects",
-    "wagtail.embeds",
-    "wagtail.sites",
-    "wagtail.users",
-    "wagtail.snippets",
-    "wagtail.documents",
-    "wagtail.images",
-    "wagtail.search",
-    "wagtail.admin",
-    "wagtail",
-    "modelcluster",
-    "taggit",
-    "django_filters",
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.postgres",
-    "django.contrib.staticfiles",
-]
+INSTALLED_APPS = """
+    tests.wagtail.site.home django_pgqueue wagtail.contrib.frontend_cache wagtail.contrib.redirects
+    wagtail.embeds wagtail.sites wagtail.users wagtail.snippets wagtail.documents wagtail.images
+    wagtail.search wagtail.admin wagtail modelcluster taggit django_filters django.contrib.admin
+    django.contrib.auth django.contrib.contenttypes django.contrib.sessions django.contrib.messages
+    django.contrib.postgres django.contrib.staticfiles
+""".split()
 TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
 
 MIDDLEWARE = [
