@@ -23,6 +23,7 @@ from tests.app.tasks import elsewhere, noop
 from tests.support import jobs as support
 from tests.support.factories import JobFactory
 from tests.support.sessions import Connection
+from tests.support.wording import refusals
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
@@ -330,23 +331,15 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
     assert fresh(here).status == "pending"
 
 
-@pytest.mark.parametrize(("what", "kind", "message"), [
-    (None, TypeError, "Expected a Job, an id"),
-    (True, TypeError, "Expected a Job, an id"),
-    (1.5, TypeError, "Expected a Job, an id"),
-    ([1, None], TypeError, "Expected a Job, an id"),
-    (b"5", TypeError, "Expected a Job, an id"),
-    ("", ValueError, "is not the id of a job"),
-    ("five", ValueError, "is not the id of a job"),
-    (-5, ValueError, "is not the id of a job"),
-    (2**63, ValueError, "is not the id of a job"),
-    ("nowhere:5", ValueError, "names the database 'nowhere'"),
-    (Queue.objects.all(), TypeError, "queryset of Queue does not contain jobs"),
-])  # fmt: skip
-def test_what_is_no_job_is_refused(what: Any, kind: type[Exception], message: str) -> None:
-    for function in (cancel, retry, run_now):
-        with pytest.raises(kind, match=message):
-            function(what)
+def test_what_is_no_job_is_refused(wording: Any) -> None:
+    wrong: dict[type[Exception], list[Any]] = {
+        TypeError: [None, True, 1.5, [1, None], b"5", Queue.objects.all()],
+        ValueError: ["", "five", -5, 2**63, "nowhere:5"],
+    }
+    calls: list[Any] = [cancel, retry, run_now]
+    for call, (error, several) in product(calls, wrong.items()):
+        said = refusals(error, *(partial(call, what) for what in several))
+        assert said == wording(name=error.__name__)
 
 
 def test_a_result_of_another_backend_is_refused(settings: Any) -> None:

@@ -20,6 +20,7 @@ from tests.app.tasks import noop
 from tests.support.factories import WorkerFactory
 from tests.support.jobs import sql
 from tests.support.sessions import Connect
+from tests.support.wording import refusals
 
 pytestmark = pytest.mark.django_db
 
@@ -234,12 +235,8 @@ def test_the_database_is_that_of_the_worker_or_the_one_that_is_named() -> None:
     assert here.drain == ""
 
 
-@pytest.mark.parametrize(("given", "error", "words"), [
-    ({"worker": "app-1:77"}, TypeError, "takes a Worker or its id, not 'app-1:77'"),
-    ({"worker": True}, TypeError, "takes a Worker or its id"),
-    ({"worker": 2**63}, ValueError, "is not the id of a worker"),
-    ({"worker": 1, "replace": "stop"}, TypeError, "takes True or False, not 'stop'"),
-])  # fmt: skip
-def test_bad_values_of_a_drain_are_refused(given: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        drain_worker(given.pop("worker"), **given)
+def test_bad_values_of_a_drain_are_refused(wording: Any) -> None:
+    drain: Any = drain_worker
+    calls = [partial(drain, "app-1:77"), partial(drain, True), partial(drain, 1, replace="stop")]
+    assert refusals(TypeError, *calls) == wording
+    assert refusals(ValueError, partial(drain, 2**63)) == wording

@@ -251,14 +251,16 @@ def test_a_row_that_the_database_refuses_leaves_nothing_and_can_be_enqueued_agai
 
 def test_mistakes(order: Order, wording: Any) -> None:
     saved, twice = insert(order), receipt(order)
-    wrong: list[tuple[Any, ...]] = [
-        (saved,), (receipt(order, job_id=5),), (Reminder(order=order),), (Receipt,), (7,),
-        (receipt(order), True), (),
-    ]  # fmt: skip
-    calls: list[Any] = [partial(enqueue, send, *args) for args in wrong]
-    calls += [lambda args=args: enqueue_many([send.bind(*args)]) for args in wrong]
-    said = refusals(Exception, *calls, lambda: enqueue_many([send.bind(twice)] * 2))
-    assert said.replace(f"job: {saved.pk}", "job: <id>") == wording
+    wrong: dict[type[Exception], list[tuple[Any, ...]]] = {
+        TypeError: [(Reminder(order=order),), (Receipt,), (7,), (receipt(order), True), ()],
+        ValueError: [(saved,), (receipt(order, job_id=5),)],
+    }
+    for error, several in wrong.items():
+        calls: list[Any] = [partial(enqueue, send, *args) for args in several]
+        calls += [lambda args=args: enqueue_many([send.bind(*args)]) for args in several]
+        assert refusals(error, *calls).replace(f"job: {saved.pk}", "job: <id>") == wording
+    with pytest.raises(ValueError, match="one payload is in several calls"):
+        enqueue_many([send.bind(twice), send.bind(twice)])
     assert Job.objects.count() == 1
 
 

@@ -232,46 +232,25 @@ def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
         with_context.bind(None, 1)  # type: ignore[call-arg, arg-type]
 
 
-@pytest.mark.parametrize(("function", "reason"), [
-    (lambda x: None, "is a lambda"),
-    (Holder.method, "is a method"),
-    (Holder.static, "is a method"),
-    (Holder().method, "is a method, not an ordinary function"),
-    (vars(Holder)["static"], "is of type staticmethod, not an ordinary function"),
-    (nested(), "is nested in another function"),
-    (len, "is a builtin"),
-    (print, "is a builtin"),
-    (functools.partial(replaced, 1), "is of type partial, not an ordinary function"),
-    (Holder, "is of type type, not an ordinary function"),
-    (send, "is of type Task, not an ordinary function"),
-])  # fmt: skip
-def test_what_no_worker_could_find_is_refused(function: Any, reason: str) -> None:
-    with pytest.raises(InvalidTask, match=reason) as caught:
-        task(function)
-    assert str(caught.value).startswith("Task function must be defined at a module level. ")
-    with pytest.raises(InvalidTask, match=reason):
-        task(queue_name="mail")(function)
-
-
 def long(x: int) -> None: ...
 
 
 long.__qualname__ = "f" * 300
+NO_FUNCTIONS: list[Any] = [
+    lambda x: None, Holder.method, Holder.static, Holder().method, vars(Holder)["static"], nested(), len,
+    print, functools.partial(replaced, 1), Holder, 5, "tests.tasks.test_task.plain", [], generator,
+    async_generator, long,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "function", "reason"), [
-    ({}, 5, "not an ordinary function"),
-    ({}, "tests.tasks.test_task.plain", "not an ordinary function"),
-    ({}, [], "not an ordinary function"),
-    ({}, generator, "generator function"),
-    ({}, async_generator, "generator function"),
-    ({}, long, "a job can store only 255"),
-    ({"takes_context": True}, plain.func, "does not have a first argument of 'context'"),
-    ({"atomic": True}, coroutine, r"coroutine is async, but atomic=True"),
-])  # fmt: skip
-def test_what_is_no_function_of_a_task_is_refused(options: Any, function: Any, reason: str) -> None:
-    with pytest.raises(InvalidTask, match=reason):
-        task(**options)(function)
+def test_what_is_no_function_of_a_task_is_refused(wording: Any) -> None:
+    for declare in (task(), task(queue_name="mail")):
+        calls = (functools.partial(declare, function) for function in NO_FUNCTIONS)
+        assert refusals(InvalidTask, *calls) == wording(name="with and without options")
+    mistaken: Any = (task(takes_context=True), plain.func), (task(atomic=True), coroutine)
+    assert refusals(InvalidTask, *(functools.partial(*each) for each in mistaken)) == wording
+    with pytest.raises(InvalidTask, match="is of type Task, not an ordinary function"):
+        task(send)  # type: ignore[call-overload]
     assert task(atomic=True)(plain.func).atomic
 
 
