@@ -383,38 +383,26 @@ def server_end(raw: Any) -> list[int]:
     return [int(found[name]) for name in SERVER]
 
 
-SERVER_END = [10, 5, 3, 30_000, 10_000]
 CONFIGURED = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
+#: What differs in the database, and the settings.
+ENDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the connection of a task": ({}, {}),
+    "a shorter lease means shorter times": ({}, {"LEASE": 8, "HEARTBEAT": 1}),
+    "a longer lease lets a task pause for a minute": ({}, {"LEASE": 3600}),
+    "what is configured comes first": ({"OPTIONS": CONFIGURED}, {}),
+    "without autocommit": ({"AUTOCOMMIT": False}, {}),
+}
 
 
-@pytest.mark.parametrize(("changes", "pgqueue", "client", "server"), [
-    pytest.param({}, {}, [10, 5, 3, 30_000], SERVER_END, id="the connection of a task"),
-    pytest.param(
-        {}, {"LEASE": 8, "HEARTBEAT": 1}, [2, 1, 3, 8_000], [2, 1, 3, 8_000, 2_000],
-        id="a shorter lease means shorter times",
-    ),
-    pytest.param(
-        {}, {"LEASE": 3600}, [10, 5, 3, 60_000], None, id="a longer lease lets a task pause for a minute"
-    ),
-    pytest.param(
-        {"OPTIONS": CONFIGURED}, {}, [100, 5, 3, 30_000], [10, 5, 7, 0, 10_000],
-        id="what is configured comes first",
-    ),
-    pytest.param({"AUTOCOMMIT": False}, {}, [10, 5, 3, 30_000], SERVER_END, id="without autocommit"),
-])  # fmt: skip
-def test_both_ends_give_up_in_time(
-    changes: Any, pgqueue: Any, client: Any, server: Any, settings: Any
-) -> None:
-    settings.PGQUEUE = pgqueue
+@pytest.mark.parametrize("case", ENDS)
+def test_both_ends_give_up_in_time(case: str, settings: Any, wording: Any) -> None:
+    """Those of Django's connections, and those of the worker."""
+    changes, settings.PGQUEUE = ENDS[case]
     with alias("mine", opened=False, **changes) as name, prepared(name) as raw:
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        assert client_end(raw) == client
-        if server is not None:
-            assert server_end(raw) == server
-        if "HEARTBEAT" in pgqueue:
-            with closing(connect(name)) as worker:
-                assert client_end(worker.connection) == [2, 1, 3, 4_000]
-                assert server_end(worker.connection) == [2, 1, 3, 4_000, 2_000]
+        with closing(connect(name)) as worker:
+            found = [(client_end(each), server_end(each)) for each in (raw, worker.connection)]
+    assert "\n".join(map(str, found)) == wording
 
 
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
