@@ -146,9 +146,10 @@ def test_what_is_imported_counts_and_the_packages_of_apps(
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
+    files = SourceFiles(0)
     folders = [SimpleNamespace(path=str(folder)) for folder in (tmp_path, tmp_path / "removed")]
     monkeypatch.setattr(apps, "get_app_configs", lambda: folders)
-    watched = set(SourceFiles(0).watched_files())
+    watched = set(files.watched_files())
     assert Path(_reload.__file__) in watched, "it is imported"
     found = {str(path.relative_to(tmp_path)) for path in watched if path.is_relative_to(tmp_path)}
     assert found == {"a.py", "inner/__init__.py", "inner/b.py"}
