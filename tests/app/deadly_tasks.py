@@ -57,15 +57,6 @@ def where() -> list[Any]:
     return [os.getpid(), folder, time.tzname[0], certificate]
 
 
-@task(max_attempts=1)
-def set_handler(name: str) -> None:
-    """Change what a signal does. Python allows this only in the main thread."""
-    if name == "Python":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    else:
-        signal.set_wakeup_fd(-1)
-
-
 @task
 def stop_own_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)

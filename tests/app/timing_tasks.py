@@ -107,16 +107,6 @@ def holds_the_gil_for_ever(key: str) -> None:
     gil.hold_for_ever()
 
 
-@task
-def dies(key: str, how: str = "SIGKILL") -> None:
-    """Crashes its process whenever it runs."""
-    Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
-    if how == "exit":
-        os._exit(3)
-    os.kill(os.getpid(), signal.Signals[how])
-    time.sleep(600)
-
-
 def _die_once(key: str) -> int:
     """Crash the first process that comes here. Return the process that comes the second time."""
     first = not Entry.objects.filter(key=f"{key} runs").exists()

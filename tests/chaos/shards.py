@@ -20,11 +20,11 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.support.commands import Command
@@ -129,34 +129,30 @@ class Ledger:
         while not self._over.is_set():
             number += 2
             self._calls[number] = IN_DOUBT
-            act = self._relay if choice.random() < 0.4 else self._spread
             try:
-                self._calls[number] = act(number, choice)
+                self._calls[number] = self._enqueue(number, choice)
             except Error:  # its server is down, or has crashed at the commit
                 connections.close_all()
                 time.sleep(0.1)
             time.sleep(choice.uniform(0, 0.05))
         connections.close_all()
 
-    def _spread(self, number: int, choice: random.Random) -> str:
-        from django_pgqueue import enqueue
-        from tests.app.ledger_tasks import mark
-
-        enqueue(mark, number, choice.choice([0.0, 0.0, 0.05]))
-        return COMMITTED
-
-    def _relay(self, number: int, choice: random.Random) -> str:
+    @staticmethod
+    def _enqueue(number: int, choice: random.Random) -> str:
+        """Enqueue a call that is spread, or relayed from a transaction, which may be rolled back."""
         from django.db import transaction
 
         from django_pgqueue import enqueue, shard_for
         from tests.app.ledger_tasks import mark
 
+        if choice.random() < 0.6:
+            enqueue(mark, number, choice.choice([0.0, 0.0, 0.05]))
+            return COMMITTED
+        is_rolled_back = choice.random() < 0.1
         with transaction.atomic(using="s0"):
             enqueue(mark.using(relay=shard_for(str(number)), database="s0"), number)
-            if choice.random() < 0.1:
-                transaction.set_rollback(True, using="s0")
-                return ROLLED_BACK
-        return COMMITTED
+            transaction.set_rollback(is_rolled_back, using="s0")
+        return ROLLED_BACK if is_rolled_back else COMMITTED
 
     # -- faults
 
@@ -188,10 +184,10 @@ class Ledger:
                 os.kill(self._choice.choice(found), signal.SIGKILL)
 
     def _kill_command(self) -> None:
-        place = self._choice.randrange(len(self._commands))
-        self._commands[place].process.kill()
-        self._commands[place].process.wait()
-        self._commands[place] = self._begin()
+        command = self._choice.choice(self._commands)
+        command.process.kill()
+        command.process.wait()
+        self._restart()
 
     def _crash_server(self) -> None:
         server = self._servers[self._choice.choice(self._shards)]
@@ -202,10 +198,16 @@ class Ledger:
     # -- shards
 
     def _add(self) -> None:
+        from django.conf import settings
+        from django.core.signals import setting_changed
+
         self._shard("add", "s2")
         self._shards = AFTER
-        self._replace_commands()
-        self._set_shards(AFTER)
+        old, self._commands = self._commands, [self._begin() for _ in self._commands]
+        for command in old:
+            self._end(command)
+        settings.PGQUEUE = {**settings.PGQUEUE, "SHARDS": AFTER}
+        setting_changed.send(None, setting="PGQUEUE", value=settings.PGQUEUE, enter=True)
 
     def _drain(self) -> None:
         from django_pgqueue.tasks import shards
@@ -213,75 +215,60 @@ class Ledger:
         self._shard("drain", "s1", "--move")
         shards.forget()  # as all other processes do within ten seconds
 
-    def _replace_commands(self) -> None:
-        old, self._commands = self._commands, [self._begin() for _ in self._commands]
-        for command in old:
-            command.send(signal.SIGTERM)
-            command.wait()
-
-    def _set_shards(self, shards: tuple[str, ...]) -> None:
-        from django.conf import settings
-        from django.core.signals import setting_changed
-
-        settings.PGQUEUE = {**settings.PGQUEUE, "SHARDS": shards}
-        setting_changed.send(None, setting="PGQUEUE", value=settings.PGQUEUE, enter=True)
-
-    def _shard(self, *arguments: str) -> None:
-        from django.core.management import call_command
-        from django.db import connections
-
-        self._patiently(lambda: call_command("pgqueue", "shard", *arguments, stdout=sys.stdout))
-        connections.close_all()
-
     @staticmethod
-    def _patiently(act: Callable[[], Any]) -> None:
-        """Do it again until the servers are back."""
-        from django.core.management.base import CommandError
+    def _shard(*arguments: str) -> None:
+        """Run the command, again and again until the servers are back."""
+        from django.core.management import CommandError, call_command
         from django.db import Error, connections
 
         for _ in range(50):
             try:
-                act()
+                call_command("pgqueue", "shard", *arguments, stdout=sys.stdout)
             except (Error, CommandError) as error:
                 print(f"again: {str(error).splitlines()[0]}")
-                connections.close_all()
                 time.sleep(0.2)
             else:
                 return
+            finally:
+                connections.close_all()
         raise AssertionError("the servers do not come back")
 
     # -- the end
+
+    @staticmethod
+    def _end(command: Command) -> None:
+        command.send(signal.SIGTERM)
+        command.wait()
 
     def _settle(self) -> list[str]:
         """Wait until no job is live, and stop the commands. Return what is left."""
         from django.db import connections
 
         from django_pgqueue.models import Job
+        from tests.support.waiting import until
 
-        until = time.monotonic() + PATIENCE
-        live: dict[str, int] = {}
-        while time.monotonic() < until:
+        def live() -> dict[str, int]:
             self._restart()
-            live = {name: Job.objects.using(name).filter(shelf=0).count() for name in SHARDS}
-            if not any(live.values()):
-                break
-            time.sleep(0.5)
+            counts = {name: Job.objects.using(name).filter(shelf=0).count() for name in SHARDS}
+            return {name: count for name, count in counts.items() if count}
+
+        with suppress(AssertionError):
+            until(lambda: not live(), seconds=PATIENCE)
+        left = live()
         for command in self._commands:
-            command.send(signal.SIGTERM)
-            command.wait()
+            self._end(command)
         connections.close_all()
-        return [f"live jobs are left: {live}"] if any(live.values()) else []
+        return [f"live jobs are left: {left}"] if left else []
 
     def _problems(self) -> list[str]:
         from django_pgqueue.models import Job
         from tests.app.ledger_tasks import MARK
         from tests.app.models import Entry
 
-        rows = {
-            name: Entry.objects.using(name).filter(key=MARK).values_list("note", flat=True) for name in SHARDS
-        }
-        marks = Counter(int(note) for notes in rows.values() for note in notes)
-        print(f"rows: { {name: len(notes) for name, notes in rows.items()} }")
+        notes = {name: Entry.objects.using(name).filter(key=MARK).values_list("note", flat=True)
+                 for name in SHARDS}  # fmt: skip
+        marks = Counter(int(note) for found in notes.values() for note in found)
+        print(f"rows: { {name: len(found) for name, found in notes.items()} }")
         allowed = {COMMITTED: (1,), ROLLED_BACK: (0,), IN_DOUBT: (0, 1)}
         wrong = [
             f"call {number}, {outcome}, has left {marks[number]} rows"

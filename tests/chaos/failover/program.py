@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 if TYPE_CHECKING:
-    from ..harness.ledger import Tally
     from ..harness.stage import Stage
     from .cluster import Cluster
 
@@ -61,9 +60,9 @@ def main(arguments: list[str]) -> int:
     folder = ROOT / "var" / f"failover-{os.getpid()}"
     is_good = True
     for mode in options.only.split(","):
-        tally = _perform(mode == "synchronous", folder / mode, options)
-        is_good &= not (tally.effects_missing or tally.effects_repeated or tally.unfinished)
-        is_good &= mode == "asynchronous" or not tally.lost
+        found = _perform(mode == "synchronous", folder / mode, options)
+        wrong = ["atomic effects missing", "atomic effects repeated", "left"]
+        is_good &= not any(found[name] for name in [*wrong, *["lost"] * (mode == "synchronous")])
     if is_good:
         shutil.rmtree(folder)
     return 0 if is_good else 1
@@ -98,42 +97,41 @@ def _versions(with_etcd: bool) -> str:
     return f"{run('postgres', '--version').strip()}, Patroni {version('patroni')} with {votes}"
 
 
-def _perform(is_synchronous: bool, folder: Path, options: argparse.Namespace) -> Tally:
+def _perform(is_synchronous: bool, folder: Path, options: argparse.Namespace) -> dict[str, int]:
     """Run one mode on servers of its own, print its figures, and return the counts."""
     from django.core.management import call_command
     from django.db import connections
 
     from tests.support.commands import commands_in
 
+    from ..harness.scenario import Scenario
     from ..harness.stage import Stage
     from ..harness.worlds import at_database
     from .cluster import cluster_in
 
+    plan = Scenario("failover", (), commands=1, processes=2, rate=RATE, backlog=BACKLOG)
     with (
         cluster_in(folder, is_synchronous=is_synchronous, with_etcd=options.etcd) as cluster,
         at_database(**cluster.address()),
         commands_in(folder, prints_logs=False) as start,
     ):
         call_command("migrate", run_syncdb=True, verbosity=0)
-        stage = Stage(
-            start, folder, cluster, choice=random.Random(options.seed), settings={},
-            arguments=("--threads", "4"), commands=1, processes=2, rate=RATE, backlog=BACKLOG,
-        )  # fmt: skip
+        stage = Stage(start, folder, cluster, plan, random.Random(options.seed))
         stage.start_all()
         with _impatient(), stage.load.running():
-            faults = [_fault(stage, act) for act in (switchover, lost, lost_behind, hangs) * options.rounds]
+            acts = (switchover, lost, lost_behind, hangs) * options.rounds
+            faults = [_fault(stage, act) for act in acts]
             time.sleep(QUIET)
         connections.close_all()
         with suppress(AssertionError):  # what is left is counted
             stage.all_over()
-        tally = _tally(stage)
+        found = _losses(stage)
         for command in list(stage.commands):
             stage.end(command)
-    print(f"{'Synchronous, strict' if is_synchronous else 'Asynchronous'}: {tally}")
-    for name, seconds in faults:
-        print("  " + "; ".join([name, *(f"{what} {spent:.1f} s" for what, spent in seconds.items())]))
+    counts = ", ".join(f"{count:,} {name}" for name, count in found.items())
+    print(f"{'Synchronous, strict' if is_synchronous else 'Asynchronous'}: {counts}", *faults, sep="\n  ")
     sys.stdout.flush()
-    return tally
+    return found
 
 
 def switchover(cluster: Cluster) -> None:
@@ -169,8 +167,8 @@ def _lose(cluster: Cluster, behind: float) -> Callable[[], None]:
     return leader.start
 
 
-def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> tuple[str, dict[str, float]]:
-    """Make a fault, wait until work goes on and all machines are back, and return how long things took."""
+def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> str:
+    """Make a fault, wait until work goes on and all machines are back, and say how long things took."""
     from django.db import connections
 
     from tests.support.waiting import until
@@ -198,8 +196,9 @@ def _fault(stage: Stage, act: Callable[[Any], Callable[[], None] | None]) -> tup
     )
     cluster.whole()
     enqueued, ended = (longest_gap(moments, began, time.monotonic()) for moments in _moments(stage))
-    print(f"  {name}: another leader after {led - began:.1f} s", file=sys.stderr, flush=True)
-    return name, {"another leader after": led - began, "no enqueue for": enqueued, "no job ended for": ended}
+    leads = f"another leader after {led - began:.1f} s"
+    print(f"  {name}: {leads}", file=sys.stderr, flush=True)
+    return f"{name}; {leads}; no enqueue for {enqueued:.1f} s; no job ended for {ended:.1f} s"
 
 
 def _moments(stage: Stage) -> tuple[list[float], list[float]]:
@@ -213,19 +212,19 @@ def _moments(stage: Stage) -> tuple[list[float], list[float]]:
     )
 
 
-def _tally(stage: Stage) -> Tally:
+def _losses(stage: Stage) -> dict[str, int]:
     from django_pgqueue.models import Job
     from tests.app.ledger_tasks import ATOMIC, atomic_effect
     from tests.app.models import Entry
 
-    from ..harness.ledger import Tally
+    from ..harness.ledger import losses
 
-    rows = list(Job.objects.values_list("args__0", "status", "task_path"))
-    return Tally.of(
+    atomic = Job.objects.filter(task_path=atomic_effect.module_path)
+    return losses(
         stage.accounts(),
-        {number: status for number, status, _path in rows},
-        {number for number, _status, path in rows if path == atomic_effect.module_path},
-        [int(note) for note in Entry.objects.filter(key=ATOMIC).values_list("note", flat=True)],
+        dict(Job.objects.values_list("args__0", "status")),
+        set(atomic.values_list("args__0", flat=True)),
+        map(int, Entry.objects.filter(key=ATOMIC).values_list("note", flat=True)),
     )
 
 

@@ -3,7 +3,6 @@
     ledger      writes what happens to files that no fault of the queue or of its server can take away
     accounts    reads those files, and counts what a failover has cost
     load        enqueues jobs while the faults happen
-    calls       the load of another process, such as one whose clock is wrong
     havoc       makes faults, and records when they happened and whom they hit
     web         a web process of either release, and its admin
     worlds      what may take the place of the database of the tests, such as that of the previous release

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -64,10 +65,9 @@ class Audit:
         """Runs of a job that ran again because of a fault: the two runs, and the kind of the fault."""
         self.late = 0
         """Runs that came to their end without a report: their lease was lost, or their process was."""
-        by_number: dict[int, list[Row]] = defaultdict(list)
+        self._by_number: dict[int, list[Row]] = defaultdict(list)
         for row in self.rows:
-            by_number[row.number].append(row)
-        self._by_number = by_number
+            self._by_number[row.number].append(row)
         self.problems = [*self._transactions(), *self._jobs(), *self._repetitions(), *self._effects()]
 
     def _transactions(self) -> Iterator[str]:
@@ -131,14 +131,14 @@ class Audit:
         """Whether the effects that are committed with their jobs are there exactly once."""
         notes = fetch("SELECT note::bigint FROM app_entry WHERE key = %s", ATOMIC)
         effects = Counter(number for (number,) in notes)
-        expected = {
-            row.number: 1
+        effects.subtract(
+            row.number
             for row in self.rows
             if row.task_path == atomic_effect.module_path and row.status == "done"
-        }
-        for number in sorted(effects.keys() | expected.keys()):
-            if effects[number] != expected.get(number, 0):
-                yield f"the atomic effect of number {number} is there {effects[number]} times"
+        )
+        for number, surplus in sorted(effects.items()):
+            if surplus:
+                yield f"the atomic effects of number {number}: {surplus:+}"
 
 
 def _is_isolated(row: Row, fault: Fault) -> bool:
@@ -183,9 +183,13 @@ _LOCKS = (
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND pid <> ALL (SELECT pid FROM pg_stat_activity WHERE backend_type = 'autovacuum worker')"
 )
-_PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
-_WORKERS = "SELECT id, host, pid FROM pgqueue_worker"
-_LIVE = "SELECT id, status, worker, limit_key FROM pgqueue_job_live"
+_LEFT = {
+    "session": _SESSIONS,
+    "lock": _LOCKS,
+    "prepared transaction": "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()",
+    "worker": "SELECT id, host, pid FROM pgqueue_worker",
+    "live job": "SELECT id, status, worker, limit_key FROM pgqueue_job_live",
+}
 
 
 def abandoned() -> list[str]:
@@ -202,22 +206,14 @@ def abandoned() -> list[str]:
 def left_behind(accounts: Accounts) -> list[str]:
     """Return what is left after all commands have ended. The connection of this thread is closed."""
     connection.close()
-    return list(_left_behind(accounts))
-
-
-def _left_behind(accounts: Accounts) -> Iterator[str]:
-    for what, query in [("session", _SESSIONS), ("lock", _LOCKS)]:
-        try:
+    for query in (_SESSIONS, _LOCKS):
+        with suppress(AssertionError):
             until(lambda query=query: not _ask(query), seconds=PATIENCE)  # type: ignore[misc]
-        except AssertionError:
-            for row in _ask(query):
-                yield f"a {what} was left behind: {row}"
-    for what, query in [("prepared transaction", _PREPARED), ("worker", _WORKERS), ("live job", _LIVE)]:
-        for row in _ask(query):
-            yield f"a {what} was left behind: {row}"
-    for pid in sorted({run.pid for run in accounts.runs}):
-        if is_alive(pid):
-            yield f"the process {pid}, which ran jobs, was left behind"
+    processes = sorted({run.pid for run in accounts.runs if is_alive(run.pid)})
+    return [
+        *(f"a {what} was left behind: {row}" for what, query in _LEFT.items() for row in _ask(query)),
+        *(f"the process {pid}, which ran jobs, was left behind" for pid in processes),
+    ]
 
 
 def _ask(query: str) -> list[Any]:

@@ -16,7 +16,7 @@ from asyncio import CancelledError
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +48,11 @@ class Ledger:
         os.write(file, line.encode() + b"\n")
         os.fdatasync(file)
 
+    def write_fault(self, fault: Fault) -> None:
+        """Record a fault that is over, or that comes soon."""
+        pids = None if fault.pids is None else sorted(fault.pids)
+        self.write(FAULT, **asdict(fault) | {"pids": pids})
+
 
 @contextmanager
 def recorded(number: int) -> Iterator[None]:
@@ -77,15 +82,7 @@ def recorded(number: int) -> Iterator[None]:
 def about_to_die(kind: str, within: float = 5.0) -> None:
     """Record a fault that the running task is about to make in its own process, which then ends soon."""
     now = time.monotonic()
-    Ledger(os.environ[FOLDER]).write(
-        FAULT,
-        kind=kind,
-        before=now,
-        after=now + within,
-        pids=[os.getpid()],
-        is_supervisor=False,
-        explains=True,
-    )
+    Ledger(os.environ[FOLDER]).write_fault(Fault(kind, now, now + within, frozenset({os.getpid()})))
 
 
 def first_time(number: int) -> bool:
@@ -264,59 +261,32 @@ def explanation(first: Run, second: Run, faults: Sequence[Fault]) -> Fault | Non
 # --- What a failover has cost: ``dev.py failover``
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Counts of jobs by their numbers: a lost job's id may be given again."""
+def losses(
+    accounts: Accounts, statuses: Mapping[int, str], atomic: set[int], effects: Iterable[int]
+) -> dict[str, int]:
+    """Compare a ledger with the tables: the status of each job and the effects of the atomic ones.
 
-    confirmed: int
-    """Jobs whose transaction the server has confirmed to the client."""
-    lost: int
-    """Those of them that are not there."""
-    in_doubt: int
-    """Jobs whose client lost its connection before the answer."""
-    in_doubt_there: int
-    ran_although_lost: int
-    """Jobs that are not there, but that have run: their effects outside the database remain."""
-    ran_again: int
-    """Jobs whose task came to its end more than once. If it is not atomic, it has its effect again."""
-    effects_missing: int
-    """Atomic jobs that are done without their effect in the database."""
-    effects_repeated: int
-    """Effects of atomic jobs in the database beyond the first one, and those of jobs that are not done."""
-    unfinished: int
-    """Jobs that are there and have not come to their end."""
-
-    @classmethod
-    def of(
-        cls, accounts: Accounts, statuses: Mapping[int, str], atomic: set[int], effects: list[int]
-    ) -> Tally:
-        """Compare a ledger with the tables: the status of each job and the effects of the atomic ones."""
-        numbers: dict[str, set[int]] = {COMMITTED: set(), IN_DOUBT: set()}
-        for transaction in accounts.transactions:
-            numbers.setdefault(transaction.outcome, set()).update(transaction.numbers)
-        ended = Counter(run.number for run in accounts.runs if run.how == "done")
-        done = {number for number in atomic if statuses.get(number) == "done"}
-        found = Counter(effects)
-        return cls(
-            confirmed=len(numbers[COMMITTED]),
-            lost=len(numbers[COMMITTED] - statuses.keys()),
-            in_doubt=len(numbers[IN_DOUBT]),
-            in_doubt_there=len(numbers[IN_DOUBT] & statuses.keys()),
-            ran_although_lost=len(ended.keys() - statuses.keys()),
-            ran_again=sum(count > 1 for count in ended.values()),
-            effects_missing=len(done - found.keys()),
-            effects_repeated=sum(count - (number in done) for number, count in found.items()),
-            unfinished=sum(status not in {"done", "failed", "cancelled"} for status in statuses.values()),
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"{self.confirmed:,} confirmed enqueues, {self.lost:,} of them lost"
-            f" ({self.ran_although_lost:,} of the lost have run);"
-            f" {self.in_doubt:,} in doubt, {self.in_doubt_there:,} of them are there;"
-            f" atomic effects: {self.effects_missing:,} missing, {self.effects_repeated:,} repeated;"
-            f" {self.ran_again:,} tasks ended twice; {self.unfinished:,} jobs left"
-        )
+    Jobs are counted by their numbers: a lost job's id may be given again.
+    """
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for transaction in accounts.transactions:
+        numbers[transaction.outcome].update(transaction.numbers)
+    ended = Counter(run.number for run in accounts.runs if run.how == "done")
+    done = {number for number in atomic if statuses.get(number) == "done"}
+    found = Counter(effects)
+    return {
+        "confirmed": len(numbers[COMMITTED]),
+        "lost": len(numbers[COMMITTED] - statuses.keys()),
+        # Their effects outside the database remain.
+        "not there but have run": len(ended.keys() - statuses.keys()),
+        "in doubt": len(numbers[IN_DOUBT]),
+        "in doubt and there": len(numbers[IN_DOUBT] & statuses.keys()),
+        "ended twice": sum(count > 1 for count in ended.values()),
+        "atomic effects missing": len(done - found.keys()),
+        # Those beyond the first, and those of jobs that are not done.
+        "atomic effects repeated": sum(count - (number in done) for number, count in found.items()),
+        "left": sum(status not in {"done", "failed", "cancelled"} for status in statuses.values()),
+    }
 
 
 def longest_gap(moments: Iterable[float], since: float, until: float) -> float:

@@ -1,8 +1,8 @@
-"""A scenario: what a user should expect, the faults that try it, and the run of both.
+"""A scenario: the faults that try what users are promised, their run under load, and its report.
 
 The load runs all the time. The short form makes each fault as often as the scenario says, in a random order.
 The long form goes on until its time is over. Then all jobs must come to their end, the commands are stopped,
-and the ledger must balance.
+and the ledger must balance. ``docs/explanation/reliability.md`` says what users should expect of each.
 """
 
 from __future__ import annotations
@@ -11,37 +11,58 @@ import os
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support.commands import Command
+from tests.support.commands import Start
 
 from .audit import Audit, abandoned, left_behind
 from .ledger import COMMITTED, IN_DOUBT, ROLLED_BACK, Accounts, by_job
 from .load import Mix, mixed
 from .stage import Stage
-from .worlds import the_tests_database
+
+Act = Callable[[Stage], None]
+"""Makes a fault, and waits until what is expected of it can be seen."""
+
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE") or "inf")
+"""The multiple of the promised time in which all jobs must run again. A busy machine is slow."""
 
 
 @dataclass(frozen=True)
-class Recovered:
-    """Seconds that were measured, of which kind of recovery, and how many are promised, if any are."""
+class Scenario:
+    """A scenario, named as on the page."""
 
-    what: str
-    seconds: list[float]
-    within: float | None
-
-    def __str__(self) -> str:
-        promise = "" if self.within is None else f", promised within {self.within:g} s"
-        return (
-            f"{self.what}: p50 {statistics.median(self.seconds):.2f} s, max {max(self.seconds):.2f} s"
-            f" of {len(self.seconds)}{promise}"
-        )
+    name: str
+    faults: tuple[Act, ...]
+    """The short form makes each of these once. Name one twice to make it twice."""
+    promises: tuple[str, ...] = ()
+    """What it holds of `tests/promises.toml`."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """PGQUEUE of the workers."""
+    arguments: tuple[str, ...] = ("--threads", "4")
+    """Arguments of each command."""
+    commands: int = 2
+    processes: int = 1
+    """Worker processes of each command. Each start of one takes a second of processor time."""
+    rate: float = 25.0
+    """Jobs that are enqueued in a second."""
+    backlog: int = 40
+    mix: Mix = mixed
+    within: Mapping[str, float] = field(default_factory=dict)
+    """The promised seconds of recovery, by the kind of fault, and those of what the scenario measures."""
+    world: Callable[[Path], AbstractContextManager[Any]] = nullcontext
+    """The database, if it is not that of the tests, and what it yields is `stage.world`."""
+    lacks: Callable[[], str] = str
+    """Returns what this machine lacks, such as "pgbouncer", or nothing. Then the scenario is skipped, with
+    CI=true it fails."""
+    check: Callable[[Stage, Audit], list[str]] | None = None
+    """Returns problems besides those that the audit finds."""
 
 
 @dataclass(frozen=True)
@@ -49,38 +70,71 @@ class Report:
     """What a run of a scenario has shown. It is balanced if there are no problems."""
 
     name: str
-    expects: str
     seed: int
     seconds: float
     figures: list[str]
+    recovered: list[str]
+    """How long recovery took, and what the scenario itself has measured."""
     problems: list[str]
-    recovered: list[Recovered]
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        expects: str,
-        seed: int,
-        seconds: float,
-        audit: Audit,
-        problems: Sequence[str],
-        within: Mapping[str, float],
-        measured: Mapping[str, Sequence[float]],
-    ) -> Report:
-        """Write the report of an audit. ``measured``: what the scenario itself has measured."""
-        found = [(kind, each, f"recovery from {kind}") for kind, each in recoveries(audit.accounts).items()]
-        found += [(what, list(each), what) for what, each in measured.items()]
-        recovered = [Recovered(what, each, within.get(kind)) for kind, each, what in sorted(found)]
-        figures = [*_figures(audit), *map(str, recovered)]
-        return cls(name, expects, seed, seconds, figures, list(problems), recovered)
 
     def __str__(self) -> str:
-        verdict = "balanced" if not self.problems else f"NOT BALANCED, {len(self.problems)} problems"
-        lines = [f"{self.name}: {verdict} after {self.seconds:.0f} s (seed {self.seed})"]
-        lines += [f"  expected: {' '.join(self.expects.split())}", *(f"  {line}" for line in self.figures)]
-        lines += [f"  PROBLEM: {problem}" for problem in self.problems[:20]]
-        return "\n".join(lines)
+        verdict = f"NOT BALANCED, {len(self.problems)} problems" if self.problems else "balanced"
+        head = f"{self.name}: {verdict} after {self.seconds:.0f} s (seed {self.seed})"
+        problems = (f"PROBLEM: {problem}" for problem in self.problems[:20])
+        return "\n  ".join([head, *self.figures, *self.recovered, *problems])
+
+
+def perform(
+    scenario: Scenario, start: Start, folder: Path, *, seed: int, seconds: float | None = None
+) -> Report:
+    """Run a scenario, for so many seconds or in its short form, and return the report."""
+    began = time.monotonic()
+    choice = Random(f"{seed}, {scenario.name}")
+    with scenario.world(folder) as world:
+        stage = Stage(start, folder, world, scenario, choice)
+        stage.start_all()
+        with stage.load.running():
+            for act in _acts(scenario, choice, seconds):
+                time.sleep(choice.uniform(0.2, 1.0))
+                act(stage)
+        stage.all_over()
+        stage.all_up()
+        problems = abandoned()
+        for command in list(stage.commands):
+            stage.end(command)
+        audit = Audit(stage.accounts())
+        recovered, too_late = _times(scenario, stage, audit.accounts)
+        problems += audit.problems + left_behind(audit.accounts) + too_late
+        if scenario.check is not None:
+            problems += scenario.check(stage, audit)
+    spent = time.monotonic() - began
+    return Report(scenario.name, seed, spent, [*_figures(audit)], recovered, problems)
+
+
+def _acts(scenario: Scenario, choice: Random, seconds: float | None) -> Iterator[Act]:
+    """Yield the faults of the short form, or faults until the time is over."""
+    if seconds is None:
+        yield from choice.sample(scenario.faults, len(scenario.faults))
+        return
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield choice.choice(scenario.faults)
+
+
+def _times(scenario: Scenario, stage: Stage, accounts: Accounts) -> tuple[list[str], list[str]]:
+    """Return how long recovery, and what the scenario has measured, took, and what took too long."""
+    found = [(kind, f"recovery from {kind}", PATIENCE, took) for kind, took in recoveries(accounts).items()]
+    found += [(what, what, 1.0, took) for what, took in stage.measured.items()]
+    lines, problems = [], []
+    for kind, what, patience, took in sorted(found):
+        within = scenario.within.get(kind, inf)
+        promise = "" if within == inf else f", promised within {within:g} s"
+        lines.append(
+            f"{what}: p50 {statistics.median(took):.2f} s, max {max(took):.2f} s of {len(took)}{promise}"
+        )
+        if max(took) > patience * within:
+            problems.append(f"{what} took {max(took):.2f} s")
+    return lines, problems
 
 
 def recoveries(accounts: Accounts) -> dict[str, list[float]]:
@@ -121,113 +175,3 @@ def _figures(audit: Audit) -> Iterator[str]:
         f"{len(audit.duplicates)} duplicates{f': {told}' if told else ''};"
         f" {audit.late} of them had come to their end"
     )
-
-
-Act = Callable[[Stage], None]
-"""Makes a fault, and waits until what the scenario expects of it can be seen."""
-
-PATIENCE = float(os.environ.get("CHAOS_PATIENCE") or "inf")
-"""The multiple of the promised time in which all jobs must run again. A busy machine is slow."""
-
-NO_LIMIT = {"CRASH_LIMIT": 1000}
-"""Random kills hit jobs that did nothing wrong, and some of them many times."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A scenario. Write first what it `expects`."""
-
-    name: str
-    expects: str
-    """What a user should expect."""
-    faults: tuple[Act, ...]
-    """The short form makes each of these once. Name one twice to make it twice."""
-    promises: tuple[str, ...] = ()
-    """What it holds of `tests/promises.toml`."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """PGQUEUE of the workers."""
-    arguments: tuple[str, ...] = ("--threads", "4")
-    """Arguments of each command."""
-    commands: int = 2
-    processes: int = 1
-    """Worker processes of each command. Each start of one takes a second of processor time."""
-    rate: float = 25.0
-    """Jobs that are enqueued in a second."""
-    backlog: int = 40
-    mix: Mix = mixed
-    pause: tuple[float, float] = (0.2, 1.0)
-    """Seconds from one fault to the next, chosen by the seed."""
-    within: Mapping[str, float] = field(default_factory=dict)
-    """The promised seconds of recovery, by the kind of fault, and those of what the scenario measures."""
-    world: Callable[[Path], AbstractContextManager[Any]] = the_tests_database
-    """The database, and what it yields is `stage.world`."""
-    lacks: Callable[[], str] = str
-    """Returns what this machine lacks, such as "pgbouncer", or nothing. Then the scenario is skipped, with
-    CI=true it fails."""
-    check: Callable[[Stage, Audit], list[str]] | None = None
-    """Returns problems besides those that the audit finds."""
-
-
-def perform(
-    scenario: Scenario,
-    start: Callable[..., Command],
-    folder: Path,
-    *,
-    seed: int,
-    seconds: float | None = None,
-) -> Report:
-    """Run a scenario, for so many seconds or in its short form, and return the report."""
-    began = time.monotonic()
-    choice = Random(f"{seed}, {scenario.name}")
-    with scenario.world(folder) as world:
-        stage = Stage(
-            start, folder, world, choice=choice, settings={**NO_LIMIT, **scenario.settings},
-            arguments=scenario.arguments, commands=scenario.commands, processes=scenario.processes,
-            rate=scenario.rate, backlog=scenario.backlog, mix=scenario.mix,
-        )  # fmt: skip
-        stage.start_all()
-        with stage.load.running():
-            acts = _acts(scenario, choice, seconds)
-            while (act := next(acts, None)) is not None:
-                time.sleep(choice.uniform(*scenario.pause))
-                act(stage)
-        audit, problems = _settle(scenario, stage)
-    spent = time.monotonic() - began
-    return Report.of(
-        scenario.name, scenario.expects, seed, spent, audit, problems, scenario.within, stage.measured
-    )
-
-
-def _settle(scenario: Scenario, stage: Stage) -> tuple[Audit, list[str]]:
-    """Let all jobs come to their end, stop the commands, and return what is wrong then."""
-    stage.all_over()
-    stage.all_up()
-    problems = abandoned()
-    for command in list(stage.commands):
-        stage.end(command)
-    accounts = stage.accounts()
-    audit = Audit(accounts)
-    problems += audit.problems + left_behind(accounts)
-    problems += [
-        f"recovery from {kind} took {max(found):.2f} s"
-        for kind, found in recoveries(accounts).items()
-        if max(found) > PATIENCE * scenario.within.get(kind, float("inf"))
-    ]
-    problems += [
-        f"{what} after {max(found):.2f} s"
-        for what, found in stage.measured.items()
-        if max(found) > scenario.within.get(what, float("inf"))
-    ]
-    if scenario.check is not None:
-        problems += scenario.check(stage, audit)
-    return audit, problems
-
-
-def _acts(scenario: Scenario, choice: Random, seconds: float | None) -> Iterator[Act]:
-    """Yield the faults of the short form, or faults until the time is over."""
-    if seconds is None:
-        yield from choice.sample(scenario.faults, len(scenario.faults))
-        return
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield choice.choice(scenario.faults)

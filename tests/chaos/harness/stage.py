@@ -11,48 +11,45 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
-from tests.support.commands import ROOT, SLOW, Command
+from tests.support.commands import ROOT, SLOW, Command, Start
 from tests.support.waiting import until
 
 from .havoc import Havoc, descendants
 from .ledger import FOLDER, Accounts, Ledger, Reader, Run
-from .load import Load, Mix, mixed
+from .load import Load
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
 
 PATIENCE = 2 * SLOW
 """Seconds to wait for what must happen. Several scenarios may run on a busy machine."""
+Effect = Task[[int, float], Any]
+OUTSIDE: tuple[Effect, ...] = (tasks.sync_effect, tasks.async_effect)
+"""Tasks that have no transaction open while they run."""
+EFFECTS: tuple[Effect, ...] = (*OUTSIDE, tasks.atomic_effect)
+NO_LIMIT = {"CRASH_LIMIT": 1000}
+"""Random kills hit jobs that did nothing wrong, and some of them many times."""
 
 
 class Stage:
     """What a scenario acts on."""
 
-    def __init__(
-        self,
-        start: Callable[..., Command],
-        folder: Path,
-        world: Any = None,
-        *,
-        choice: Random,
-        settings: Mapping[str, Any],
-        arguments: tuple[str, ...],
-        commands: int,
-        processes: int,
-        rate: float,
-        backlog: int,
-        mix: Mix = mixed,
-    ) -> None:
+    def __init__(self, start: Start, folder: Path, world: Any, scenario: Scenario, choice: Random) -> None:
         self.world = world
         """What the scenario's world has yielded, such as a server that can be stopped."""
         self.choice = choice
         """What is random in the run, from its seed."""
         self.ledger = Ledger(folder / "ledger")
         self.havoc = Havoc(self.ledger)
-        self.load = Load(self.ledger, Random(choice.random()), rate=rate, backlog=backlog, mix=mix)
-        self.processes = processes
-        """Worker processes of each command."""
+        self.load = Load(
+            self.ledger, Random(choice.random()), rate=scenario.rate, backlog=scenario.backlog,
+            mix=scenario.mix,
+        )  # fmt: skip
         self.commands: list[Command] = []
         """The commands that should be running."""
         self.started: list[Command] = []
@@ -63,21 +60,21 @@ class Stage:
         """Seconds that the scenario has measured, by what they are about, for the report."""
         self._reader = Reader(self.ledger.folder)
         self._start = start
-        self._settings = dict(settings)
-        self._arguments = ("--processes", str(processes), *arguments)
-        self._count = commands
+        self._scenario = scenario
 
     def start(self, *, code: Path = ROOT, **settings: Any) -> Command:
         """Start one more command, with the code of a folder. `settings` replace those of the scenario."""
+        arguments = ("--processes", str(self._scenario.processes), *self._scenario.arguments)
         env = {FOLDER: str(self.ledger.folder), **self.env}
-        command = self._start(*self._arguments, env=env, code=code, **{**self._settings, **settings})
+        settings = {**NO_LIMIT, **self._scenario.settings, **settings}
+        command = self._start(*arguments, env=env, code=code, **settings)
         self.commands.append(command)
         self.started.append(command)
         return command
 
     def start_all(self) -> None:
         """Start the commands, and wait until all their processes have registered."""
-        for _ in range(self._count):
+        for _ in range(self._scenario.commands):
             self.start()
         self.all_up()
 
@@ -102,7 +99,7 @@ class Stage:
 
     def all_up(self) -> None:
         """Wait until all processes are up, and no dead ones are registered. No command may have ended."""
-        count = self.processes * len(self.commands)
+        count = self._scenario.processes * len(self.commands)
         registered: list[Any] = []
 
         def are_up() -> bool:
@@ -143,9 +140,9 @@ class Stage:
         except AssertionError as error:
             raise AssertionError(f"not within {seconds:g} s: {', '.join(left)}") from error
 
-    def occupy(self, seconds: float = 3.0) -> Run:
+    def occupy(self, seconds: float = 3.0, *kinds: Effect) -> Run:
         """Enqueue a job that takes some seconds, wait until it has begun, and return its run."""
-        task = self.choice.choice([tasks.sync_effect, tasks.async_effect, tasks.atomic_effect])
+        task = self.choice.choice(kinds or EFFECTS)
         task = task.using(priority=10)  # whether it runs again does not depend on how many others wait
         return self.begun(self.load.enqueue(lambda number: task.bind(number, seconds)))
 
@@ -156,6 +153,11 @@ class Stage:
             seconds=PATIENCE,
             what=f"job number {number} begins",
         )
+
+    def run_after(self, run: Run) -> Run | None:
+        """Return the run for which the job of this run was claimed again, if it has begun."""
+        runs = self.accounts().runs
+        return next((each for each in runs if each.job == run.job and each.claimed > run.claimed), None)
 
     def over(self, number: int) -> Job:
         """Wait until the job of this number is over, and return it."""

@@ -89,29 +89,22 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @contextmanager
-def the_tests_database(folder: Path) -> Iterator[None]:
-    """Use the database of the tests as it is."""
-    yield
-
-
-@contextmanager
-def server_of_its_own(folder: Path) -> Iterator[OwnServer]:
-    """Run a server that faults may stop and start, with the tables of the apps."""
+def server_of_its_own(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[OwnServer]:
+    """Run a server that faults may stop and start, with the tables of the apps, and maybe with settings."""
     with own_server(folder / "server") as server, at_database(**server.database):
+        if settings:
+            change_settings(server, settings)
+            server.stop()
+            server.start()
+            connections.close_all()
         yield server
 
 
-@contextmanager
-def server_with(folder: Path, settings: Mapping[str, str]) -> Iterator[OwnServer]:
-    """The same with these settings of the server."""
-    with server_of_its_own(folder) as server:
-        with server.connect() as own:
-            for name, value in settings.items():
-                own.execute(f"ALTER SYSTEM SET {name} = '{value}'")
-        server.stop()
-        server.start()
-        connections.close_all()
-        yield server
+def change_settings(server: OwnServer, settings: Mapping[str, str]) -> None:
+    """Give a server settings that count from its next start."""
+    with server.connect() as own:
+        for name, value in settings.items():
+            own.execute(f"ALTER SYSTEM SET {name} = '{value}'")
 
 
 @contextmanager

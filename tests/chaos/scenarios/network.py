@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from django.db import connections
 
@@ -17,13 +19,13 @@ from tests.support.machines import FarPlace, far_place, lacks_far_place
 from tests.support.poolers import Proxy, proxy
 from tests.support.servers import OwnServer
 
-from ..harness.havoc import descendants
+from ..harness.havoc import processes_of
 from ..harness.ledger import Run
 from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
-from .server import in_transaction
-from .sessions import SLOW_HEARTBEAT, only_atomic_jobs_ran_again
+from .server import only_what_was_lost_ran_again
+from .sessions import SLOW_HEARTBEAT
 
 LEASE = 8.0
 LOST, AGAIN = "the connection is lost", "connected again"
@@ -32,14 +34,14 @@ HEARTBEAT_FOUND = "half-open connection found by the supervisor"
 SESSIONS_ENDED = "half-open sessions of jobs ended by the server"
 
 
+@dataclass
 class Far:
     """A server, and a place from which workers can be cut off."""
 
-    def __init__(self, server: OwnServer, place: FarPlace) -> None:
-        self.server = server
-        self.place = place
-        self.worker: Command | None = None
-        """The command that runs in that place."""
+    server: OwnServer
+    place: FarPlace
+    worker: Command | None = None
+    """The command that runs in that place."""
 
 
 @contextmanager
@@ -57,10 +59,10 @@ def cut_off(stage: Stage) -> None:
     """
     world: Far = stage.world
     worker = _far_worker(stage)
-    file = stage.ledger.folder / f"go-{len(stage.havoc.faults)}"
+    file = stage.ledger.folder / f"go-{time.monotonic_ns()}"
     held = [_occupy(stage, worker, file, task) for task in (tasks.wait_for_file, tasks.lock_until_file)]
     before = len(news(worker))
-    with stage.havoc.fault("cut off", {worker.process.pid, *descendants(worker.process.pid)}):
+    with stage.havoc.fault("cut off", processes_of(worker)):
         world.place.pull()
         try:
             stage.measure(
@@ -102,7 +104,7 @@ def _sessions(address: str) -> int:
 
 def _go_on(stage: Stage, held: list[Run], file: Path) -> bool:
     """Return whether the jobs of all these runs have run elsewhere, and let them end there."""
-    others = [other for run in held if (other := _next(stage, run)) is not None]
+    others = [other for run in held if (other := stage.run_after(run))]
     for other in others:
         _go(file, other)
     return len(others) == len(held)
@@ -129,11 +131,6 @@ def _occupy(stage: Stage, worker: Command, file: Path, task: Task[[int, str], No
         _go(file, run)
 
 
-def _next(stage: Stage, run: Run) -> Run | None:
-    runs = (other for other in stage.accounts().runs if other.job == run.job and other.claimed > run.claimed)
-    return next(runs, None)
-
-
 def _go(file: Path, run: Run) -> None:
     file.with_name(f"{file.name}-{run.lease}").touch()
 
@@ -141,14 +138,14 @@ def _go(file: Path, run: Run) -> None:
 SLOW, RESET, FORGOTTEN = "slow network", "reset connections", "connections forgotten by a proxy"
 
 
-class Proxied:
-    """A server behind two proxies: that of the web processes, and that of the workers."""
+class Proxied(NamedTuple):
+    """Two proxies before a server, that of the web processes and that of the workers, whose environment has
+    its address.
+    """
 
-    def __init__(self, server: OwnServer, web: Proxy, workers: Proxy) -> None:
-        self.server = server
-        self.web = web
-        self.workers = workers
-        self.env = with_database(PORT=workers.port)
+    web: Proxy
+    workers: Proxy
+    env: dict[str, str]
 
 
 @contextmanager
@@ -161,7 +158,7 @@ def behind_proxies(folder: Path) -> Iterator[Proxied]:
             proxy(*address) as workers,
             at_database(**{**server.database, "PORT": web.port}),
         ):
-            yield Proxied(server, web, workers)
+            yield Proxied(web, workers, with_database(PORT=workers.port))
 
 
 def slow(stage: Stage) -> None:
@@ -178,7 +175,7 @@ def slow(stage: Stage) -> None:
 def reset(stage: Stage) -> None:
     """Reset or half close connections at random."""
     world: Proxied = stage.world
-    in_transaction(stage)
+    stage.occupy(3.0, tasks.atomic_effect)
     with stage.havoc.fault(RESET):
         for _ in range(12):
             links = sorted(world.web.links | world.workers.links, key=id)
@@ -193,7 +190,7 @@ def forget(stage: Stage) -> None:
     """Forget the connections of the workers, supervisors and jobs, until the first two have noticed."""
     world: Proxied = stage.world
     stage.occupy()
-    in_transaction(stage, 0.5)
+    stage.occupy(0.5, tasks.atomic_effect)
     before = {command: len(news(command)) for command in stage.commands}
     pids = stage.at_work()
     with stage.havoc.fault(FORGOTTEN):
@@ -218,12 +215,6 @@ SCENARIOS = [
     Scenario(
         name="a worker cut off",
         promises=("overlap-one-report", "dead-machine", "vanished-peer"),
-        expects="""
-            A worker that loses its network without a word finds this within 30 seconds. Its jobs run
-            elsewhere when its lease is over. When the network is back, it connects again, learns that its
-            leases are lost, and works on. The server ends the sessions of its jobs within 5 seconds of the
-            lease, so that nobody waits for their locks.
-        """,
         faults=(cut_off,),
         commands=1,
         settings={"LEASE": LEASE, "HEARTBEAT": 1.0},
@@ -239,18 +230,11 @@ SCENARIOS = [
     Scenario(
         name="a bad network",
         promises=("forgotten-connection",),
-        expects="""
-            A slow network only makes everything slower. If connections are reset or half closed, the
-            processes connect again, and only atomic jobs whose transactions were lost run again, without an
-            attempt less. If a proxy forgets all connections of the workers but acknowledges what arrives, the
-            workers and supervisors notice within 90 seconds, and jobs when the proxy closes their
-            connections. Atomic jobs run again, and all work on.
-        """,
         faults=(slow, reset, forget),
         # Longer than the deadline of an answer: after it, other jobs would run elsewhere as well.
         settings={"LEASE": 120.0, **SLOW_HEARTBEAT},
         world=behind_proxies,
-        check=only_atomic_jobs_ran_again,
+        check=only_what_was_lost_ran_again,
         within={SLOW: 3.0, RESET: 3.0, FORGOTTEN: 5.0, LISTENER_FOUND: 90.0, HEARTBEAT_FOUND: 90.0},
     ),
 ]

@@ -223,12 +223,6 @@ def log_size(stage: Stage) -> int:
 SCENARIOS = [
     Scenario(
         name="poison",
-        expects="""
-            Arguments of every shape of JSON arrive as they are, and what is not JSON is refused. A call of
-            another release fails, or waits for a worker that knows its task. Results and errors of 50 MB, and
-            thousands of failures at once, replace no process. Memory, rows and logs stay bounded, each
-            failure is counted, and the jobs beside them run.
-        """,
         faults=(odd_arguments, other_code, huge, many_failures, flood),
         commands=1,
         backlog=100_000,  # the poison waits, too, and others are to come all the time

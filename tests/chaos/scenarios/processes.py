@@ -12,18 +12,16 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import NamedTuple
 
-from django.db.models import Q
-
-from django_pgqueue.models import Job, Limit
+from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
-from tests.support.commands import SLOW, Command, gone
+from tests.support.commands import SLOW, gone
 from tests.support.limits import most_in_window
 from tests.support.machines import lacks_memory_group, memory_group
 from tests.support.waiting import until
 
 from ..harness.audit import Audit
-from ..harness.havoc import descendants
+from ..harness.havoc import processes_of
 from ..harness.ledger import CLOCK, REPORT, Accounts, Fault, Run
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
@@ -66,14 +64,12 @@ def kill_all(stage: Stage) -> None:
 def stop_process(stage: Stage) -> None:
     """Stop a process that runs a job until the job runs elsewhere, and then let it continue."""
     run = stage.occupy()
-    with stage.havoc.stopped(run.pid):
-        until(
-            lambda: any(
-                other.job == run.job and other.claimed > run.claimed for other in stage.accounts().runs
-            ),
-            seconds=PATIENCE,
-            what="its job runs elsewhere",
-        )
+    with stage.havoc.fault("stopped process", {run.pid}):
+        os.kill(run.pid, signal.SIGSTOP)
+        try:
+            until(lambda: stage.run_after(run), seconds=PATIENCE, what="its job runs elsewhere")
+        finally:
+            os.kill(run.pid, signal.SIGCONT)
     stage.all_up()
 
 
@@ -177,7 +173,7 @@ def end_one(stage: Stage, moment: Callable[[Stage], bool]) -> None:
     """Tell a command to end at such a moment, and start another one at the same time."""
     command = stage.choice.choice(stage.commands)
     _wait_for(stage, moment)
-    with stage.havoc.fault("SIGTERM", _processes(command), explains=False):
+    with stage.havoc.fault("SIGTERM", processes_of(command), explains=False):
         stage.commands.remove(command)
         command.send(signal.SIGTERM)
         stage.start()
@@ -203,7 +199,7 @@ def end_at_once(stage: Stage) -> None:
     """Tell a command to end twice: it does not wait for its jobs."""
     run = stage.occupy()
     command = next(command for command in stage.commands if command.process.pid == run.parent)
-    with stage.havoc.fault("SIGTERM twice", _processes(command)):
+    with stage.havoc.fault("SIGTERM twice", processes_of(command)):
         stage.commands.remove(command)
         command.send(signal.SIGTERM)
         time.sleep(stage.choice.uniform(0.0, 0.2))
@@ -216,7 +212,7 @@ def end_at_once(stage: Stage) -> None:
 def roll(stage: Stage) -> None:
     """Replace each command: start the new one, wait until it is up, and let the old one end."""
     for old in stage.commands[:]:
-        pids = _processes(old)
+        pids = processes_of(old)
         with stage.havoc.fault("rolling restart", pids, explains=False):
             stage.start()
             stage.all_up()
@@ -235,18 +231,10 @@ def _running() -> list[tuple[int | None, int]]:
     return list(Job.objects.filter(shelf=0, status="running").values_list("lease", "pk"))
 
 
-def _processes(command: Command) -> set[int]:
-    return {command.process.pid, *descendants(command.process.pid)}
-
-
 SCENARIOS = [
     Scenario(
         name="kills",
         promises=("dead-process", "dead-supervisor"),
-        expects="""
-            The jobs of a killed process run again within 5 seconds, without an attempt less. So do those of a
-            killed supervisor if another one lives, and those of killed commands once the next has started.
-        """,
         faults=(kill_process, kill_process, kill_supervisor, kill_all),
         settings={"LEASE": 3600.0},  # nobody may wait for the end of a lease
         processes=2,
@@ -256,10 +244,6 @@ SCENARIOS = [
     Scenario(
         name="stopped past the lease",
         promises=("overlap-one-report", "stopped-process", "back-without-leases"),
-        expects="""
-            The jobs of a stopped process run elsewhere when its lease is over. When the process continues,
-            its reports are refused, its atomic jobs are rolled back, and it works on.
-        """,
         faults=(stop_process,),
         settings=SHORT_LEASE,
         within={"stopped process": LEASE + 5.0},
@@ -267,11 +251,6 @@ SCENARIOS = [
     Scenario(
         name="tasks that die",
         promises=("crash-is-no-attempt", "crashed-runs-isolated"),
-        expects="""
-            A job that takes its process down by a segfault, or because its memory cgroup is full, counts a
-            crash and no attempt. It runs again by itself, and so do the jobs beside it. The other processes
-            of the worker live on.
-        """,
         faults=(segfault, out_of_memory),
         settings={"BACKOFF_BASE": 0.1},
         within={
@@ -283,10 +262,6 @@ SCENARIOS = [
     Scenario(
         name="a task that never returns",
         promises=("timeout-neighbors",),
-        expects="""
-            The job fails with TaskTimeout. Its process is replaced, and the jobs beside it come to their end
-            there or run again.
-        """,
         faults=(never_return,),
         settings={"TIMEOUT_GRACE": 1},
         arguments=("--threads", "4", "--grace", "2"),
@@ -294,27 +269,17 @@ SCENARIOS = [
     Scenario(
         name="the GIL held for longer than the lease",
         promises=("no-second-run", "live-worker-keeps-jobs"),
-        expects="""
-            The process lives, so it keeps its lease: no job of it runs twice, and none loses an attempt.
-        """,
         faults=(hold_gil,),
         settings=SHORT_LEASE,
     ),
     Scenario(
         name="SIGTERM storm",
         promises=("told-to-stop", "sigterm"),
-        expects="""
-            A worker that is told to end claims nothing more, lets its jobs come to their end, reports them,
-            and exits with 0, whether it claims, runs or finishes a job at that moment. Told twice, it gives
-            its running jobs back at once. No job loses an attempt, and only those that it gave back run
-            again.
-        """,
         faults=(storm, end_at_once),
     ),
     Scenario(
         name="rolling restart",
         promises=("no-second-run",),
-        expects="Under load, all workers are replaced one by one. No job runs twice, and no retry is spent.",
         faults=(roll, roll),
         rate=40.0,
     ),
@@ -366,9 +331,9 @@ def reach_the_limits(stage: Stage) -> None:
     """
 
     def reached() -> bool:
-        shown = Shown(stage.accounts())
-        is_full = all(shown.reached[path] >= most for path, most in MOST.items())
-        return is_full and shown.starts[0.1] >= BURST
+        crowds, starts = most_at_once(stage.accounts())
+        is_full = all(len(crowds[path]) >= most for path, most in MOST.items())
+        return is_full and starts[0.1] >= BURST
 
     end = time.monotonic() + PATIENCE
     while not reached():
@@ -376,76 +341,56 @@ def reach_the_limits(stage: Stage) -> None:
         time.sleep(0.5)  # it takes a while to compute
 
 
-class Shown:
-    """What a ledger shows."""
-
-    def __init__(self, accounts: Accounts) -> None:
-        calls = dict(Job.objects.values_list("pk", "task_path"))
-        keys = dict(Job.objects.values_list("pk", "args__1"))
-        intervals: dict[tuple[str, int], list[Interval]] = defaultdict(list)
-        claims: dict[int, list[datetime]] = defaultdict(list)
-        for run in sorted(accounts.runs, key=lambda run: run.claimed):
-            path, key = calls[run.job], keys[run.job]
-            if path == tasks.rated.module_path:
-                claims[key].append(datetime.fromtimestamp(run.claimed, UTC))
-                continue
-            if path not in MOST:  # a job that a kill was aimed at
-                continue
+def most_at_once(accounts: Accounts) -> tuple[dict[str, list[Interval]], dict[float, int]]:
+    """Return the most runs of a key at once, by the path of the task, and the most claims of a key with a
+    rate in each window of time. A claim is charged even if its worker dies before the jobs begin.
+    """
+    calls = {pk: (path, key) for pk, path, key in Job.objects.values_list("pk", "task_path", "args__1")}
+    intervals: dict[tuple[str, int], list[Interval]] = defaultdict(list)
+    claims: dict[int, list[datetime]] = defaultdict(list)
+    for run in sorted(accounts.runs, key=lambda run: run.claimed):
+        path, key = calls[run.job]
+        if path == tasks.rated.module_path:
+            claims[key].append(datetime.fromtimestamp(run.claimed, UTC))
+        elif path in MOST:  # and no job that a kill was aimed at
             begin, end = _claimed(run), _ended(run, accounts.faults)
             if end is not None and end >= begin:
                 intervals[path, key].append(Interval(begin, end, run))
-        self.crowds: list[list[Interval]] = []
-        """The runs of a key that were more at once than its limit allows."""
-        self.reached: dict[str, int] = defaultdict(int)
-        """How many jobs of a key ran at once, at most, by the path of the task."""
-        for (path, _), found in intervals.items():
-            most = at_once(found)
-            self.reached[path] = max(self.reached[path], most)
-            if most > MOST[path]:
-                self.crowds.append(crowd(found))
-        self.starts = {
-            window: max(
-                (most_in_window(each, timedelta(seconds=window)) for each in claims.values()), default=0
-            )
-            for window in WINDOWS
-        }
-        """How many jobs of a key were claimed in a window of time, at most. A claim is charged to a rate even
-        if its worker dies before the jobs begin."""
+    crowds: dict[str, list[Interval]] = defaultdict(list)
+    for (path, _), found in intervals.items():
+        crowds[path] = max(crowds[path], crowd(found), key=len)
+    starts = {
+        window: max([0, *(most_in_window(each, timedelta(seconds=window)) for each in claims.values())])
+        for window in WINDOWS
+    }
+    return crowds, starts
+
+
+def crowd(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return those that overlap where most of them do."""
+    most: list[Interval] = []
+    now: list[Interval] = []
+    for each in sorted(intervals, key=lambda one: one.begin):
+        now = [*(one for one in now if one.end > each.begin), each]
+        most = max(most, now, key=len)
+    return most
 
 
 def limits_held(stage: Stage, audit: Audit) -> list[str]:
     """Return where more jobs of a key ran, or started, than its limit allows."""
-    shown = Shown(audit.accounts)
-    problems = [f"more at once than the limit of their key: {crowd}" for crowd in shown.crowds]
-    problems += [
-        f"{count} starts of a rate within {window:g} s"
-        for window, count in shown.starts.items()
-        if count > BURST + RATE * (window + LATE)
+    crowds, starts = most_at_once(audit.accounts)
+    return [
+        *(
+            f"more at once than the limit: {found}"
+            for path, found in crowds.items()
+            if len(found) > MOST[path]
+        ),
+        *(
+            f"{count} starts of a rate within {window:g} s"
+            for window, count in starts.items()
+            if count > BURST + RATE * (window + LATE)
+        ),
     ]
-    # Workers import the modules of other tests, too, and write their limits.
-    mine = Q(name="ten") | Q(name__startswith=f"{tasks.__name__}.")
-    declared = {limit.name: limit.concurrency for limit in Limit.objects.filter(mine)}
-    if declared != {tasks.rated.module_path: None, "ten": 10} | {
-        task.module_path: most for task, (most, _) in LIMITS.items() if task is not tasks.ten
-    }:
-        problems.append(f"the limits are not those of the tasks: {declared}")
-    return problems
-
-
-def at_once(intervals: Sequence[Interval]) -> int:
-    """Return how many of these overlap at most."""
-    changes = sorted([(each.begin, 1) for each in intervals] + [(each.end, -1) for each in intervals])
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
-
-
-def crowd(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return those that overlap where most of them do."""
-    start = max(intervals, key=lambda one: sum(each.begin <= one.begin < each.end for each in intervals))
-    return [each for each in intervals if each.begin <= start.begin < each.end]
 
 
 def _claimed(run: Run) -> float:
@@ -464,11 +409,6 @@ SCENARIOS += [
     Scenario(
         name="limits",
         promises=("limit", "limit-recovery", "rate"),
-        expects="""
-            However many processes are killed, no key ever has more jobs at once than its limit, no more jobs
-            of a key start in a window of time than its rate allows, and no job stays in the line of its
-            key.
-        """,
         faults=(kill_process, kill_process, kill_supervisor, reach_the_limits),
         processes=2,  # sixteen slots: more than the largest limit
         rate=150.0,

@@ -14,7 +14,6 @@ from django.db import connections
 
 from django_pgqueue.models import Job
 from django_pgqueue.models.changes import run_now
-from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.databases import alias
 from tests.support.jobs import sql
@@ -22,25 +21,16 @@ from tests.support.servers import Pair, primary_and_standby
 from tests.support.waiting import until
 
 from ..harness.audit import Audit
-from ..harness.ledger import Fault, Run
+from ..harness.ledger import Run, by_job
 from ..harness.scenario import Scenario
-from ..harness.stage import PATIENCE, Stage
-from ..harness.worlds import at_database, server_of_its_own, server_with
+from ..harness.stage import OUTSIDE, PATIENCE, Stage
+from ..harness.worlds import at_database, server_of_its_own
 
 LEASE = 8.0  # seconds; live workers send a heartbeat within it even on a busy machine
+LOG_FULL = "no space for the log"  # which lets the server crash
 CRASHED, RESTARTED, AWAY = "server crashed", "server restarted", "server away for longer than the lease"
 UNWRITTEN = 2.0
 """Maximum seconds until a claim is on disk, on a busy machine. The server writes 5 times a second."""
-
-
-def crash(stage: Stage) -> None:
-    """Let the server crash, and start it again."""
-    _restart(stage, CRASHED, "immediate")
-
-
-def restart(stage: Stage) -> None:
-    """Stop the server in order, and start it again."""
-    _restart(stage, RESTARTED, "fast")
 
 
 def stay_away(stage: Stage) -> None:
@@ -59,9 +49,10 @@ def stay_away(stage: Stage) -> None:
     stage.over(long)
 
 
-def _restart(stage: Stage, kind: str, mode: str) -> None:
-    run = outside_a_transaction(stage, 1.5)
-    atomic = in_transaction(stage, 1.5)
+def restart(stage: Stage, kind: str, mode: str) -> None:
+    """Stop the server in this way, and start it again."""
+    run = stage.occupy(1.5, *OUTSIDE)
+    atomic = stage.occupy(1.5, tasks.atomic_effect)
     with stage.havoc.fault(kind):
         stage.world.stop(mode)
         ended(stage, run)
@@ -70,12 +61,6 @@ def _restart(stage: Stage, kind: str, mode: str) -> None:
     reported(stage, run)
     stage.all_up()
     stage.over(atomic.number)  # or else the next fault of the long form would hit it again and again
-
-
-def outside_a_transaction(stage: Stage, seconds: float = 2.0) -> Run:
-    """Enqueue a job that runs for some seconds without the server, and wait until it has begun."""
-    task = stage.choice.choice([tasks.sync_effect, tasks.async_effect]).using(priority=10)
-    return stage.begun(stage.load.enqueue(lambda number: task.bind(number, seconds)))
 
 
 def ended(stage: Stage, run: Run) -> None:
@@ -96,30 +81,20 @@ def reported(stage: Stage, run: Run) -> None:
     assert job.lease == run.lease, f"the report of a run was lost, and job {job.pk} ran again: {run}"
 
 
-def in_transaction(stage: Stage, seconds: float = 3.0) -> Run:
-    """Enqueue an atomic job, whose transaction is open for some seconds, and wait until it has begun."""
-    task = tasks.atomic_effect.using(priority=10)
-    return stage.begun(stage.load.enqueue(lambda number: task.bind(number, seconds)))
-
-
 def only_what_was_lost_ran_again(stage: Stage, audit: Audit) -> list[str]:
     """Return which jobs ran again although neither their transaction nor their claim was lost.
 
     A run of an atomic task may have come to its end, which the ledger notes before the COMMIT. All other
     reports are kept until the server is back.
     """
-    paths = {row.pk: row.task_path for row in audit.rows}
-    crashes = [fault for fault in audit.accounts.faults if fault.kind == CRASHED]
+    atomic = {row.pk for row in audit.rows if row.task_path == tasks.atomic_effect.module_path}
+    crashes = [fault for fault in audit.accounts.faults if fault.kind in (CRASHED, LOG_FULL)]
     return [
         f"a job ran again that had lost nothing:\n    {first}\n    {second}"
         for first, second, _ in audit.duplicates
-        if paths[first.job] != tasks.atomic_effect.module_path
-        and not any(_lost_claim(first, crash) for crash in crashes)
+        if first.job not in atomic
+        and not any(each.before - UNWRITTEN <= first.claimed_at <= each.after for each in crashes)
     ]
-
-
-def _lost_claim(run: Run, crash: Fault) -> bool:
-    return crash.before - UNWRITTEN <= run.claimed_at <= crash.after
 
 
 CRASHED_EARLY = "server crashed with claims in memory"
@@ -141,10 +116,8 @@ one: it gives that job back, ends, and cuts the run off.
 
 def lose_claims(stage: Stage) -> None:
     """Let the server crash after the claims of some jobs, until a run with a lost claim comes to its end."""
-    for _ in range(TRIES):
-        if _crash_after_claims(stage):
-            return
-    raise AssertionError(f"after {TRIES} crashes, no run with a lost claim has come to its end")
+    if not any(_crash_after_claims(stage) for _ in range(TRIES)):
+        raise AssertionError(f"after {TRIES} crashes, no run with a lost claim has come to its end")
 
 
 def _crash_after_claims(stage: Stage) -> bool:
@@ -154,11 +127,11 @@ def _crash_after_claims(stage: Stage) -> bool:
     long, and the claim of the job that must not run twice. All jobs end after the crash.
     """
     before = _said(stage, TAKEN_UP)
+    late = tasks.sync_effect.using(run_after=timedelta(hours=1))
     with stage.load.held():
         stage.all_over()
-        often = [_enqueue(stage, tasks.sync_effect.using(run_after=timedelta(hours=1))) for _ in range(JOBS)]
-        once = _enqueue(stage, tasks.runs_once)
-        stage.begun(once)
+        often = [stage.load.enqueue(lambda number: late.bind(number, 4.0)) for _ in range(JOBS)]
+        once = stage.occupy(4.0, tasks.runs_once).number
         sql("SET synchronous_commit = off")
         run_now(waiting := Job.objects.filter(shelf=0, args__0__in=often))
         for number in often:
@@ -171,16 +144,9 @@ def _crash_after_claims(stage: Stage) -> bool:
         for number in (once, *often):
             stage.over(number)
     stage.all_up()
-    replaced = [run for number in often for run in _runs(stage, number)[:-1]]
-    return _said(stage, TAKEN_UP) > before or any(run.how == "done" for run in replaced)
-
-
-def _enqueue(stage: Stage, task: Task[[int, float], None]) -> int:
-    return stage.load.enqueue(lambda number: task.bind(number, 4.0))
-
-
-def _runs(stage: Stage, number: int) -> list[Run]:
-    return [run for run in stage.accounts().runs if run.number == number]
+    replaced = [run for runs in by_job(stage.accounts().runs).values() for run in runs[:-1]]
+    ended_twice = any(run.how == "done" and run.number in often for run in replaced)
+    return ended_twice or _said(stage, TAKEN_UP) > before
 
 
 def _said(stage: Stage, words: str) -> int:
@@ -224,8 +190,8 @@ def fail_over(stage: Stage) -> None:
     if not pair.standby.ask("SELECT pg_is_in_recovery()")[0]:
         time.sleep(1.0)
         return
-    run = outside_a_transaction(stage)
-    in_transaction(stage)
+    run = stage.occupy(2.0, *OUTSIDE)
+    stage.occupy(3.0, tasks.atomic_effect)
     pids = stage.at_work()
     with stage.havoc.fault(PROMOTED):
         pair.primary.crash()
@@ -241,14 +207,11 @@ SCENARIOS = [
     Scenario(
         name="server restarts",
         promises=("server-restart",),
-        expects="""
-            While the server is away, even for longer than the lease, running jobs go on, and are reported
-            when it is back: nobody takes them from a worker that lives. An atomic job whose transaction is
-            lost runs again, without an attempt less. New jobs are done within 3 seconds of the server's
-            return, or within 10 seconds if it was away for longer than the lease. A crash may lose the last
-            claims, whose jobs then run again.
-        """,
-        faults=(crash, restart, stay_away),
+        faults=(
+            partial(restart, kind=CRASHED, mode="immediate"),
+            partial(restart, kind=RESTARTED, mode="fast"),
+            stay_away,
+        ),
         settings={"BACKOFF_BASE": 0.5, "LEASE": LEASE, "HEARTBEAT": 1.0},
         world=server_of_its_own,
         check=only_what_was_lost_ran_again,
@@ -257,24 +220,13 @@ SCENARIOS = [
     Scenario(
         name="lost claims",
         promises=("overlap-one-report", "on-lost-never-again"),
-        expects="""
-            The server crashes before the claims of the last moment are on disk. A worker claims such jobs
-            again while they run. If another one is sooner, they run again, and only one report of each is
-            accepted. A job that must not run twice was claimed durably, so it runs once and is done.
-        """,
         faults=(lose_claims,),
-        world=partial(server_with, settings=LAZY),
+        world=partial(server_of_its_own, settings=LAZY),
         check=claims_that_had_to_last,
     ),
     Scenario(
         name="failover",
         promises=("server-restart", "synchronous-standby"),
-        expects="""
-            When the primary dies and its synchronous standby is promoted, the same processes connect to the
-            new primary by their DSN of several hosts. New jobs are done within 3 seconds of the promotion. No
-            committed job is lost, and running jobs are reported there. Claims that the standby did not have
-            are made again.
-        """,
         faults=(fail_over,),
         world=with_a_standby,
         within={PROMOTED: 3.0},

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 from django.db import DatabaseError, Error, connection, connections, transaction
@@ -24,14 +25,11 @@ from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
 from ..harness.audit import Audit
-from ..harness.ledger import Run
 from ..harness.scenario import Scenario
-from ..harness.stage import PATIENCE, Stage
-from ..harness.worlds import behind_a_pooler, server_of_its_own, server_with
+from ..harness.stage import EFFECTS, PATIENCE, Stage
+from ..harness.worlds import behind_a_pooler, change_settings, server_of_its_own
 from .processes import SHORT_LEASE, kill_process, kill_supervisor
-from .server import in_transaction
-
-__all__ = ["SCENARIOS", "SLOW_HEARTBEAT", "only_atomic_jobs_ran_again", "terminate_all"]
+from .server import LOG_FULL, only_what_was_lost_ran_again
 
 SLOW_HEARTBEAT = {"HEARTBEAT": 3.0}
 """A worker whose lock is free, as after the end of its session, is dead after 2.5 heartbeats of silence, and
@@ -56,7 +54,7 @@ _CANCEL = (
 
 def terminate(stage: Stage) -> None:
     """Terminate sessions at random: those of the loops, the listeners, the heartbeats, the jobs, the load."""
-    in_transaction(stage)
+    stage.occupy(3.0, tasks.atomic_effect)
     with stage.havoc.fault(TERMINATED):
         for _ in range(15):
             sessions = _others()
@@ -67,7 +65,7 @@ def terminate(stage: Stage) -> None:
 
 def exhaust(stage: Stage) -> None:
     """Terminate all sessions, and let somebody else take their places for some seconds."""
-    in_transaction(stage)
+    stage.occupy(3.0, tasks.atomic_effect)
     connection.ensure_connection()
     with stage.havoc.fault(EXHAUSTED), ExitStack() as hogs:
         end = time.monotonic() + 2.5
@@ -83,7 +81,7 @@ def exhaust(stage: Stage) -> None:
 
 def lock(stage: Stage) -> None:
     """Change the table of jobs, and hold the lock for longer than a worker waits for it."""
-    in_transaction(stage, 0.5)
+    stage.occupy(0.5, tasks.atomic_effect)
     for change in ("ADD COLUMN chaos integer", "DROP COLUMN chaos"):
         with stage.havoc.fault("locked tables", explains=False), stage.world.connect() as own:
             until(partial(_is_changed, own, change), seconds=PATIENCE, what=change)
@@ -115,19 +113,6 @@ def cancel(stage: Stage) -> None:
     stage.all_up()
 
 
-def only_atomic_jobs_ran_again(stage: Stage, audit: Audit, *, of: str = "") -> list[str]:
-    """Return which jobs ran again although only the transactions of atomic ones were lost.
-
-    ``of``: the kind of fault, if this is true of one kind only.
-    """
-    paths = {row.pk: row.task_path for row in audit.rows}
-    return [
-        f"a lost session let a job run again that has no transaction:\n    {first}\n    {second}"
-        for first, second, kind in audit.duplicates
-        if of in {"", kind} and paths[first.job] != tasks.atomic_effect.module_path
-    ]
-
-
 def terminate_all() -> None:
     """Terminate the sessions of everybody else."""
     _terminate(_others())
@@ -146,52 +131,26 @@ TABLE_LOCKED = 1.5
 """Seconds: much longer than the role may wait, and shorter than a worker waits in its own sessions."""
 
 
-def wait_for_a_lock(stage: Stage) -> None:
-    """Let the role wait for locks for less time than the table of jobs is locked."""
-    _end_while_locked(stage, WAITED)
-
-
-def run_for_too_long(stage: Stage) -> None:
-    """Let each statement of the role take less time than the table of jobs is locked."""
-    _end_while_locked(stage, RAN)
-
-
-def _end_while_locked(stage: Stage, setting: str) -> None:
-    """Let an atomic job end, and the load enqueue, while nobody can write to the table of jobs."""
-    with _role_has(stage, setting, 200):
-        run = in_transaction(stage, 0.5)
-        with stage.world.connect() as own, own.transaction():
-            own.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # not its role's
-            # A single table: those of the history, one after the other, would be a deadlock with a worker.
-            own.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
-            time.sleep(TABLE_LOCKED)
-        until(lambda: _has_run_again(stage, run), seconds=PATIENCE, what=f"the job runs again: {run}")
-    stage.over(run.number)
-    stage.all_up()
-
-
-def _has_run_again(stage: Stage, run: Run) -> bool:
-    return any(other.number == run.number and other.lease != run.lease for other in stage.accounts().runs)
-
-
-@contextmanager
-def _role_has(stage: Stage, setting: str, milliseconds: int) -> Iterator[None]:
-    """Give the role of all new sessions a timeout, and end the old ones, before and after the block."""
+def end_while_locked(stage: Stage, setting: str) -> None:
+    """Give the role of all new sessions a timeout. Let an atomic job end, and the load enqueue, while nobody
+    can write to the table of jobs for longer than that.
+    """
     with stage.havoc.fault(setting), stage.world.connect() as own:
         own.execute("SET application_name = 'chaos'")  # so that it is not ended
-        own.execute(f"ALTER ROLE CURRENT_USER SET {setting} = {milliseconds}")
+        own.execute(f"ALTER ROLE CURRENT_USER SET {setting} = 200")
         terminate_all()
         try:
-            yield
+            run = stage.occupy(0.5, tasks.atomic_effect)
+            with own.transaction():
+                # Those of the history, one after the other, would be a deadlock with a worker.
+                own.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
+                time.sleep(TABLE_LOCKED)
+            until(lambda: stage.run_after(run), seconds=PATIENCE, what=f"the job runs again: {run}")
         finally:
             own.execute(f"ALTER ROLE CURRENT_USER RESET {setting}")
             terminate_all()
-
-
-_TERMINATE = """
-    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
+    stage.over(run.number)
+    stage.all_up()
 
 
 def restart_pooler(stage: Stage) -> None:
@@ -207,7 +166,7 @@ def end_sessions(stage: Stage) -> None:
     """End all sessions of the pooler at the server. Its clients find out when they use one."""
     stage.occupy()
     with stage.havoc.fault("sessions of the pooler ended"), open_raw() as direct:
-        direct.execute(_TERMINATE)
+        direct.execute(f"SELECT pg_terminate_backend(pid) FROM ({_OTHERS}) AS others")
     _all_pooled(stage)
 
 
@@ -219,10 +178,10 @@ def _all_pooled(stage: Stage) -> None:
 
 def _is_connected() -> bool:
     connections.close_all()
-    try:
-        return Worker.objects.count() >= 0
-    except Error:
-        return False
+    with suppress(Error):
+        Worker.objects.exists()
+        return True
+    return False
 
 
 def relied_on_no_session(stage: Stage, audit: Audit) -> list[str]:
@@ -238,42 +197,24 @@ SCENARIOS = [
     Scenario(
         name="lost sessions",
         promises=("no-second-run", "reconnects"),
-        expects="""
-            Whichever sessions are terminated, and however long the server has no free one, the processes
-            live on and connect again. Only atomic jobs run again, whose transactions were lost, and they lose
-            no attempt. While the tables are locked or changed, jobs wait. A statement of a worker that is
-            cancelled, as by its timeout, is repeated.
-        """,
         faults=(terminate, exhaust, lock, cancel),
         settings=SLOW_HEARTBEAT,
-        world=partial(server_with, settings=FEW_SESSIONS),
-        check=only_atomic_jobs_ran_again,
+        world=partial(server_of_its_own, settings=FEW_SESSIONS),
+        check=only_what_was_lost_ran_again,
         within={TERMINATED: 3.0, EXHAUSTED: 5.0, "locked tables": 5.0, "cancelled statements": 3.0},
     ),
     Scenario(
         name="timeouts of the role",
         promises=("own-timeouts",),
-        expects="""
-            The role of the database has a short lock_timeout or statement_timeout, and a table is locked for
-            longer. Workers wait, since their sessions have timeouts of their own. Enqueues that must wait
-            longer than the role may fail. Atomic jobs whose end cannot be written in time run again, and lose
-            no attempt.
-        """,
-        faults=(wait_for_a_lock, run_for_too_long),
+        faults=(partial(end_while_locked, setting=WAITED), partial(end_while_locked, setting=RAN)),
         settings=SLOW_HEARTBEAT,
         world=server_of_its_own,
-        check=only_atomic_jobs_ran_again,
+        check=only_what_was_lost_ran_again,
         within={WAITED: 3.0, RAN: 3.0},
     ),
     Scenario(
         name="pooler",
         promises=("pooler-calls", "pooler-worker"),
-        expects="""
-            With pgbouncer in transaction mode between everything and the server, nothing relies on a session:
-            each transaction gets another one. If the pooler is restarted, or loses its connections, running
-            jobs go on, and new jobs are done within 5 seconds. The jobs of a killed process run again as soon
-            as its supervisor sees it, and those of a killed supervisor after its lease.
-        """,
         faults=(restart_pooler, end_sessions, kill_process, kill_supervisor),
         settings={"BACKOFF_BASE": 0.5, "POLL_INTERVAL": 0.2, **SHORT_LEASE},
         world=behind_a_pooler,
@@ -292,7 +233,7 @@ SCENARIOS = [
 # --- The disk of the server is full: that of its tables, or that of its log, which stops the server
 
 
-TABLES, LOG = "no space for tables", "no space for the log"
+TABLES = "no space for tables"
 FULL = "No space left on device"
 LONG = 3.0
 """Seconds for which the disk stays full after everybody has seen it."""
@@ -300,30 +241,26 @@ MEGABYTES = 112
 """Of each of both disks. A new server needs a quarter of that for its tables."""
 
 
-class World:
+class World(NamedTuple):
     """A server with two small disks, one for its tables and one for its log."""
 
-    def __init__(self, server: OwnServer, tables: SmallDisk, log: SmallDisk) -> None:
-        self.server = server
-        self.tables = tables
-        self.log = log
+    server: OwnServer
+    tables: SmallDisk
+    log: SmallDisk
 
 
 @contextmanager
 def with_small_disks(folder: Path) -> Iterator[World]:
     """Run a server on small disks."""
     with server_of_its_own(folder) as server, ExitStack() as stack:
-        with server.connect() as own:
-            # It would restart by itself, find the disk full once more, and stop at any time after that.
-            for name, value in {
-                "min_wal_size": "32MB", "max_wal_size": "48MB", "restart_after_crash": "off",
-            }.items():  # fmt: skip
-                own.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        # It would restart by itself, find the disk full once more, and stop at any time after that.
+        sizes = {"min_wal_size": "32MB", "max_wal_size": "48MB"}
+        change_settings(server, {**sizes, "restart_after_crash": "off"})
         server.stop()
         disks = [
             stack.enter_context(small_disk(server.data / name, MEGABYTES)) for name in ("base", "pg_wal")
         ]
-        stack.callback(_stop, server)
+        stack.callback(lambda: server.stop("immediate") if server.is_running() else None)
         server.start()
         connections.close_all()
         yield World(server, *disks)
@@ -332,7 +269,8 @@ def with_small_disks(folder: Path) -> Iterator[World]:
 def fill_tables(stage: Stage) -> None:
     """Leave no space for the tables. The server lives, and refuses what needs space."""
     world: World = stage.world
-    _occupy(stage)
+    for kind in EFFECTS:
+        stage.occupy(LONG, kind)
     with stage.havoc.fault(TABLES):
         world.tables.fill()
         try:
@@ -346,8 +284,9 @@ def fill_tables(stage: Stage) -> None:
 def fill_log(stage: Stage) -> None:
     """Leave no space for the log. The server stops itself, and cannot start before there is space."""
     world: World = stage.world
-    _occupy(stage)
-    with stage.havoc.fault(LOG):
+    for kind in EFFECTS:
+        stage.occupy(LONG, kind)
+    with stage.havoc.fault(LOG_FULL):
         world.log.fill()
         try:
             until(lambda: _is_gone(world.server), what="the server stops")
@@ -357,14 +296,6 @@ def fill_log(stage: Stage) -> None:
         world.server.start()
     connections.close_all()
     _all_up(stage)
-
-
-def _occupy(stage: Stage) -> None:
-    """Enqueue jobs of each kind that end while the disk is full, and wait until they have begun."""
-    kinds = [tasks.sync_effect, tasks.async_effect, tasks.atomic_effect]
-    for task in kinds:
-        call = task.using(priority=10)
-        stage.begun(stage.load.enqueue(lambda number, call=call: call.bind(number, LONG)))  # type: ignore[misc]
 
 
 def _refusal() -> DatabaseError | None:
@@ -400,32 +331,15 @@ def _all_up(stage: Stage) -> None:
     assert not ended, ended[0].log
 
 
-def _stop(server: OwnServer) -> None:
-    if server.is_running():
-        server.stop("immediate")
-
-
-def _check(stage: Stage, audit: Audit) -> list[str]:
-    """The server that stops itself may also lose claims, as in any crash."""
-    return only_atomic_jobs_ran_again(stage, audit, of=TABLES)
-
-
 SCENARIOS += [
     Scenario(
         name="full disk",
         promises=("full-disk",),
-        expects="""
-            While the disk of the server is full, an enqueue fails with an error that says so, or the server
-            stops itself. Workers live on, keep what they cannot report, and try again at least every 5
-            seconds. When there is space again, nothing is lost: reports are sent, jobs are done within 5
-            seconds, and only atomic jobs that were rolled back run again, without an attempt less, and jobs
-            whose claims the stop has lost.
-        """,
         faults=(fill_tables, fill_log),
         settings={"BACKOFF_BASE": 0.5},
         world=with_small_disks,
         lacks=lacks_small_disks,
-        check=_check,
-        within={TABLES: 5.0, LOG: 5.0},
+        check=only_what_was_lost_ran_again,
+        within={TABLES: 5.0, LOG_FULL: 5.0},
     )
 ]
