@@ -34,11 +34,6 @@ def see(what: Any) -> None:
 
 
 @task
-def see_too(what: Any) -> None:
-    SEEN.append(what)
-
-
-@task
 def violate() -> None:
     with transaction.atomic():
         Entry.objects.bulk_create([Entry(pk=1), Entry(pk=1)])

@@ -17,7 +17,7 @@ from django_pgqueue import current_job, enqueue, enqueue_many, retry
 from django_pgqueue.compat import TaskResultStatus, task_backends
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.maintenance.recovery import EndedProcess, recover
-from django_pgqueue.models import Job, JobStat, Worker
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker.options import WorkerOptions
@@ -43,18 +43,6 @@ def test_jobs_that_are_over_know_how_long_they_ran() -> None:
     for job in jobs:
         passed = (job.finished_at - job.last_attempted_at).total_seconds()
         assert 0 <= job.duration <= passed + 1e-5
-
-
-def test_many_jobs_each_run_once_and_are_counted() -> None:
-    ids = enqueue_many(tasks.see.bind(number) for number in range(500)).ids
-    enqueue(tasks.raise_odd, "nul")
-    producer = run_due(threads=4)
-    assert sorted(tasks.SEEN) == list(range(500))
-    assert producer.lifetime.executed == 501
-    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 500
-    stats = {stat.task_path.rpartition(".")[2]: stat for stat in JobStat.objects.all()}
-    assert (stats["see"].done, stats["raise_odd"].failed) == (500, 1)
-    assert sum(stats["see"].wait_histogram) == sum(stats["see"].run_histogram) == 500
 
 
 def test_a_worker_keeps_to_its_queues() -> None:
