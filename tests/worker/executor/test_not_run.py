@@ -172,15 +172,6 @@ def test_a_type_error_of_the_body_is_retried() -> None:
     assert "in calls_wrongly\n" in failed.errors[0]["traceback"]
 
 
-def test_a_job_whose_argument_comes_back_with_a_deployment_can_be_retried() -> None:
-    job = enqueue(tasks.add, 1, b=2)
-    run_again(task_path=f"{HERE}.fail")
-    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
-    assert retry(job) == 1
-    run_again(task_path=f"{HERE}.add")
-    assert (fresh(job).status, fresh(job).result) == ("done", 3)
-
-
 def test_arguments_that_only_sql_can_store_fail_it_at_once() -> None:
     """Python reads whole numbers with up to 4,300 digits, and it stores no others."""
     number = from_sql(f"{HERE}.add", "[1, 1e5000]")
