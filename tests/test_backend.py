@@ -28,6 +28,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks import links
 from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, resolve
 from django_pgqueue.tasks.task import Task
+from tests.support.factories import JobFactory
 from tests.support.waiting import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
@@ -194,7 +195,7 @@ def test_a_job_that_is_not_there() -> None:
     [
         ("no_such_module.run", "exists, but no task 'no_such_module.run'"),
         ("tests.test_backend.gone", "exists, but no task"),
-        ("tests.test_backend.finished", r"is not a task \(its type is function\)"),
+        ("tests.test_backend.run", r"is not a task \(its type is function\)"),
     ],
 )
 def test_a_job_whose_task_is_not_there(path: str, reason: str) -> None:
@@ -261,18 +262,10 @@ def test_every_status_has_one_of_djangos() -> None:
     assert results._STATUSES.keys() == {str(status) for status in Job.Status}
 
 
-def finished(status: str, **values: Any) -> Job:
-    now = datetime(2026, 11, 1, tzinfo=UTC)
-    given = {
-        "id": 5, "status": status, "task_path": "tests.test_backend.send", "args": [1], "queue_name": "mail",
-        "enqueued_at": now, "run_after": now, "errors": [], "attempts": 0, "worker": None,
-        "kwargs": {}, "metadata": {}, "priority": 0,
-    }  # fmt: skip
-    return Job(**{**given, **values})
-
-
 def test_the_result_of_a_job_that_is_done() -> None:
-    result = results.task_result(finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg")
+    result = results.task_result(
+        JobFactory.build(done=True, result={"a": 1}, worker=7, errors=[]), send, "pg"
+    )
     assert result.return_value == {"a": 1}
     assert result.is_finished
     assert result.worker_ids == ["7"]
@@ -284,7 +277,7 @@ def test_the_result_of_a_job_that_failed() -> None:
     times = {"started_at": "2026-11-01T00:00:00+00:00", "finished_at": "2026-11-01T00:00:01+00:00"}
     error = {"class": "builtins.ValueError", "message": "no", "traceback": "Traceback ...", **times}
     error.update(worker=7, attempt=1)  # type: ignore[call-overload]
-    result = results.task_result(finished("failed", errors=[error, error], attempts=2), send, "pg")
+    result = results.task_result(JobFactory.build(failed=True, errors=[error, error], attempts=2), send, "pg")
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
     assert result.errors[1].traceback == "Traceback ..."
@@ -294,7 +287,7 @@ def test_the_result_of_a_job_that_failed() -> None:
 
 
 def test_the_task_of_a_retried_job_does_not_claim_a_start_time() -> None:
-    job = finished("retry", attempts=1, run_after=datetime(2026, 11, 2, tzinfo=UTC))
+    job = JobFactory.build(retrying=True, attempts=1)
     backend = PgQueueBackend("pg", {})
     assert backend._task_of(job, send).run_after is None
     job.attempts = 0

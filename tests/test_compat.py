@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import django
 import pytest
+
+from tests.tasks.test_task import in_a_fresh_process
 
 FILES = {
     "__init__.py": """
@@ -100,20 +100,6 @@ def write(folder: Path, task: str, backend: str) -> Path:
     return folder / "django_tasks"
 
 
-def told(folder: Path, code: str) -> list[str]:
-    """Return what a program prints that can import what is in the folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": f".:{folder}"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 def test_what_is_imported_with_either_name_of_the_exceptions_or_a_backport_that_is_broken(
     tmp_path: Path,
 ) -> None:
@@ -135,7 +121,11 @@ for folder, django.VERSION in (("0", old), ("1", old), ("broken", new)):
     print(compat.PACKAGES[0], compat.InvalidTask.__module__, compat.InvalidTaskBackend.__mro__[1].__name__)
 """
     old = "django_tasks django_tasks.exceptions ImproperlyConfigured"
-    assert told(tmp_path, code) == [old, old, "django.tasks django.tasks.exceptions ImproperlyConfigured"]
+    assert in_a_fresh_process(code, tmp_path).splitlines() == [
+        old,
+        old,
+        "django.tasks django.tasks.exceptions ImproperlyConfigured",
+    ]
 
 
 BESIDE = """
@@ -201,7 +191,7 @@ for each in (task_enqueued, django_tasks.signals.task_enqueued, django_tasks.sig
 jobs.plain.enqueue(5)
 announced()
 """
-    assert told(tmp_path, code) == [
+    assert in_a_fresh_process(code, tmp_path).splitlines() == [
         "InvalidTask", "InvalidTask", "TaskResultDoesNotExist", "TaskResultDoesNotExist",
         "django_tasks.base []", "jobs.moved", "1", "False False", "heard jobs.plain", "heard jobs.plain",
         "True False",

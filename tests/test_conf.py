@@ -23,16 +23,6 @@ def test_defaults(settings: Any, wording: Any) -> None:
     assert conf.problems() == []
 
 
-def test_the_object_is_made_once_and_follows_overrides() -> None:
-    assert conf.current() is conf.current()
-    with override_settings(PGQUEUE={"MAX_ATTEMPTS": 9}):
-        assert conf.current().max_attempts == 9
-        with override_settings(PGQUEUE={"MAX_ATTEMPTS": 2}):
-            assert conf.current().max_attempts == 2
-        assert conf.current().max_attempts == 9
-    assert conf.current().max_attempts == 5
-
-
 READ: list[tuple[str, object, object]] = [
     ("BACKOFF_BASE", timedelta(minutes=1), 60.0), ("BACKOFF_BASE", 0, 0.0), ("GRACE", 2, 2.0),
     ("POLL_INTERVAL", 0.05, 0.05), ("POLL_INTERVAL", None, None), ("IDLE_CONNECTION_TIMEOUT", None, None),

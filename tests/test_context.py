@@ -20,7 +20,7 @@ from django.urls import path
 from django.utils import translation
 
 from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
-from django_pgqueue.context import acting_as, capture, user_from
+from django_pgqueue.context import acting_as, capture
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.middleware import CurrentUserMiddleware, TraceContextMiddleware
 from django_pgqueue.models import Job
@@ -60,17 +60,13 @@ def test_a_plain_call_carries_nothing(settings: Any) -> None:
         assert capture() is None
 
 
-def test_the_language_is_captured_if_it_is_not_the_default(settings: Any) -> None:
-    with translation.override("de"):
-        assert captured() == {"language": "de"}
-        settings.USE_I18N = False
-        assert capture() is None
-
-
 @pytest.mark.usefixtures("carrier")
 def test_the_names_of_the_setting_decide(settings: Any) -> None:
     with translation.override("de"):
         assert captured() == {"language": "de", "trace": TRACE}
+        settings.USE_I18N = False
+        assert captured() == {"trace": TRACE}
+        settings.USE_I18N = True
         settings.PGQUEUE = {"CONTEXT": ["trace"]}
         assert captured() == {"trace": TRACE}
         settings.PGQUEUE = {"CONTEXT": []}
@@ -103,17 +99,6 @@ def test_the_user_is_captured_if_asked(user: Any, key: Any, settings: Any) -> No
         settings.PGQUEUE = {"CONTEXT": ["user"]}
         assert captured().get("user") == key
     assert capture() is None
-
-
-def test_nobody_asks_for_the_user_before_a_job_is_enqueued(settings: Any) -> None:
-    def never() -> None:
-        raise AssertionError
-
-    with user_from(never):
-        capture()
-        settings.PGQUEUE = {"CONTEXT": ["user"]}
-        with pytest.raises(AssertionError):
-            capture()
 
 
 @pytest.mark.usefixtures("tenant")

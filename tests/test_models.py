@@ -280,11 +280,3 @@ def test_worker_ids_are_as_many_as_attempts(
 ) -> None:
     kept = [{**ERROR, "attempt": attempt, "worker": by} for attempt, by in errors.items()]
     assert JobFactory.build(attempts=attempts, errors=kept, worker=worker).worker_ids == expected
-
-
-@pytest.mark.django_db
-def test_rows_say_what_they_are() -> None:
-    assert str(JobFactory.build(id=5)) == "tests.app.tasks.add (5)"
-    assert str(QueueFactory.create(name="mail")) == "mail"
-    assert str(WorkerFactory.create(host="app-1", pid=42)) == "app-1:42"
-    assert "tests.app.tasks.add" in str(JobStatFactory.create())

@@ -54,8 +54,14 @@ STATES: dict[str, dict[str, Any]] = {
     "paused": {"blocked": True, "scheduled": True, "waiting_reason": "paused by ann"},
     "running": {"running": True, "deadline": timezone.now()},
     "asked to stop": {"running": True, "deadline": timezone.now(), "cancel_requested_at": timezone.now()},
-    "done": {"done": True},
-    "failed": {"failed": True, "deadline": timezone.now(), "expires_at": timezone.now() + DAY, "lease": 5},
+    "done": {"done": True, "duration": 2.5},
+    "failed": {
+        "failed": True,
+        "duration": 2.5,
+        "deadline": timezone.now(),
+        "expires_at": timezone.now() + DAY,
+        "lease": 5,
+    },
     "cancelled": {"cancelled": True, "cancel_requested_at": timezone.now()},
 }
 
@@ -75,14 +81,14 @@ FRESH = {
     "scheduled": "pending: crash_count expires_at run_after waiting_reason",
     "retrying": "retry: crash_count forgiven_attempts run_after waiting_reason",
     "paused": "blocked: crash_count run_after",
-    "failed": "pending: crash_count deadline expires_at finished_at forgiven_attempts lease run_after shelf"
-    " status waiting_reason worker",
+    "failed": "pending: crash_count deadline duration expires_at finished_at forgiven_attempts lease"
+    " run_after shelf status waiting_reason worker",
     "cancelled": "pending: cancel_requested_at crash_count finished_at forgiven_attempts run_after shelf"
     " status waiting_reason worker",
 }
 AGAIN = {
-    "done": "pending: crash_count finished_at forgiven_attempts result run_after shelf status waiting_reason"
-    " worker"
+    "done": "pending: crash_count duration finished_at forgiven_attempts result run_after shelf status"
+    " waiting_reason worker"
 }
 CHANGES = {
     "cancel": Change(

@@ -138,11 +138,6 @@ def test_a_delay_counts_from_the_enqueue_by_the_clock_of_the_database(now: datet
     assert second.run_after > first.run_after
 
 
-def test_a_time_in_the_past_is_now(now: datetime) -> None:
-    job = enqueue(noop.using(run_after=timezone.now() - timedelta(days=3)))
-    assert job.run_after == job.enqueued_at >= now
-
-
 @pytest.mark.parametrize("run_after", [None, -timedelta(days=1), timedelta(days=1)])
 def test_expiry_counts_from_the_later_of_enqueue_and_run_after(run_after: timedelta | None) -> None:
     moment = run_after and timezone.now() + run_after

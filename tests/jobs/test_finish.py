@@ -15,7 +15,7 @@ from django_pgqueue.jobs.finish import Outcome, finish_one_statement, finish_sta
 from django_pgqueue.models import Job
 from django_pgqueue.worker.isolation import CRASHED_SQL
 from tests.app.unique_tasks import index
-from tests.support.jobs import add, cancel, claim, finish, live, retry, sql, statuses, value
+from tests.support.jobs import add, cancel, claim, finish, live, sql, statuses, value
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh
 
@@ -195,13 +195,6 @@ def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> No
     finish(one, [given_back], "failed")
     assert [fresh(pk).status for pk in (waiting, lost, given_back)] == ["cancelled", "failed", "failed"]
     assert [fresh(pk).duration for pk in (waiting, lost, given_back)] == [None] * 3
-
-
-def test_a_retry_by_hand_forgets_the_duration(one: Connection) -> None:
-    (pk,) = running(one)
-    finish(one, [pk], started=monotonic() - 2, ran=1.0)
-    assert retry(one, [pk]) == 1
-    assert (fresh(pk).status, fresh(pk).duration) == ("pending", None)
 
 
 def test_an_unknown_task_remembers_when_that_was_first_seen(one: Connection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.db import ProgrammingError, connection, models
 from django.db.migrations.recorder import MigrationRecorder
@@ -30,7 +29,7 @@ from django_pgqueue.tasks import payload as declare
 from tests.receipts.models import Charge, Mail, Order, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
 from tests.support.jobs import fetch as execute
-from tests.support.wording import refusals
+from tests.support.wording import refusals, text_of
 
 
 def take(row: Any) -> None:
@@ -262,7 +261,7 @@ def test_rows_are_refused_rather_than_jobs_without_a_group(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     execute("ALTER TABLE receipts_visit RENAME customer_name TO client_name")
-    assert shown(check_payload_triggers(None, databases=["default"])) == wording
+    assert text_of(check_payload_triggers(None, databases=["default"])) == wording
     # A migrate of the new code declares the new name.
     monkeypatch.setattr(Visit._meta.get_field("customer"), "column", "client_name")
     call_command("migrate", verbosity=0)
@@ -276,22 +275,13 @@ def test_rows_are_refused_rather_than_jobs_without_a_group(
 # -- the system checks
 
 
-def shown(messages: Iterable[CheckMessage]) -> str:
-    return "\n".join(f"{message.id}: {message.msg}\n    {message.hint}" for message in messages)
-
-
-@pytest.mark.usefixtures("written")
-def test_nothing_is_wrong() -> None:
-    assert check_payloads(None) == []
-    assert check_payload_triggers(None, databases=["default", "other"]) == []
-
-
 @pytest.mark.usefixtures("written")
 def test_triggers_and_declarations_that_are_missing(wording: SnapshotAssertion) -> None:
+    assert check_payloads(None) == check_payload_triggers(None, databases=["default", "other"]) == []
     DeclaredTask.objects.filter(model="receipts.Reminder").delete()  # a restore without the declarations
     execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_delete")
     execute("SELECT _pgqueue_attach_payload('receipts_visit', 'shop.tasks.old')")
-    assert shown(check_payload_triggers(None, databases=["default"])) == wording
+    assert text_of(check_payload_triggers(None, databases=["default"])) == wording
     assert check_payload_triggers(None, databases=["other"]) == check_payload_triggers(None) == []
     MigrationRecorder(connection).record_unapplied("receipts", "0001_initial")
     found = check_payload_triggers(None, databases=["default"])
@@ -313,12 +303,12 @@ class Elsewhere:
 
 def test_rows_in_another_database(settings: Any, wording: SnapshotAssertion) -> None:
     settings.DATABASE_ROUTERS = [Elsewhere()]
-    assert shown(check_payloads(None)) == wording
+    assert text_of(check_payloads(None)) == wording
 
 
 @pytest.mark.usefixtures("without_table")
 def test_a_table_that_a_router_keeps_out(wording: SnapshotAssertion) -> None:
-    assert shown(check_payloads(None)) == wording
+    assert text_of(check_payloads(None)) == wording
 
 
 def test_a_backend_of_others(declared: Any, settings: Any, wording: SnapshotAssertion) -> None:
@@ -327,13 +317,13 @@ def test_a_backend_of_others(declared: Any, settings: Any, wording: SnapshotAsse
         "dummy": {"BACKEND": f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"},
     }
     declared(backend="dummy")
-    assert shown(check_payloads(None)) == wording
+    assert text_of(check_payloads(None)) == wording
     synchronize_tasks("default")
 
 
 def test_a_model_without_a_task(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
     monkeypatch.delitem(registry, Receipt)
-    assert shown(check_payloads(None)) == wording
+    assert text_of(check_payloads(None)) == wording
 
 
 def test_rows_that_maintenance_cannot_delete(
@@ -353,7 +343,7 @@ def test_rows_that_maintenance_cannot_delete(
     known = apps.get_models()
     monkeypatch.setattr(Charge, "keep_rows", False)
     monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [*known, Folder])
-    assert shown(check_payloads(None)) == wording
+    assert text_of(check_payloads(None)) == wording
 
 
 def test_another_key(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
@@ -367,4 +357,4 @@ def test_another_key(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
                 app_label = "receipts"
 
         monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [Numbered, Receipt, SignedCharge])
-        assert shown(check_payloads(None)) == wording
+        assert text_of(check_payloads(None)) == wording

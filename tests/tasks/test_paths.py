@@ -8,7 +8,6 @@ import inspect
 import json
 import logging
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -35,6 +34,7 @@ from django_pgqueue.tasks.registry import declared_queues, known_tasks
 from django_pgqueue.tasks.signatures import _problem, check_call
 from django_pgqueue.tasks.task import find_task
 from tests.management.test_subcommands import run
+from tests.tasks.test_task import in_a_fresh_process
 
 Install = Callable[..., str]
 TASK = "from django_pgqueue import task\n@task\ndef run(): ...\n"
@@ -155,13 +155,8 @@ for message in run_checks(tags=["pgqueue"]):
     if message.id != "pgqueue.W001":
         print(message.id, message.msg.split()[4], message.hint)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True,
-        check=False, env={"PYTHONPATH": f".:{tmp_path}"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     end = "or import the module in one that is named there, or in ready() of an app."
-    assert done.stdout.splitlines() == [
+    assert in_a_fresh_process(code, tmp_path).splitlines() == [
         f"pgqueue.W014 elsewhere.tasks, Put an app that contains elsewhere.tasks into INSTALLED_APPS, {end}",
         f"pgqueue.W014 shop.forgotten, Add 'forgotten' to PGQUEUE['TASK_MODULES'], {end}",
         f"pgqueue.W014 shop.lazy, Add 'lazy' to PGQUEUE['TASK_MODULES'], {end}",
