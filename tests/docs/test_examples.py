@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.examples import AUTODOC, BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source
+from tests.support.examples import AUTODOC, BLOCK, DOCS, EXAMPLES, PAGES, ROOT, Page, Source, names_in
 from tests.support.promises import PAGE, holders, page, plain, promises, sections
 
 UPDATE = "run: python3 dev.py examples"
@@ -39,32 +37,17 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run() -> None:
     assert [path for path, text in pages.items() if written_here.search(text)] == []
 
 
-def bound(tree: ast.AST) -> Iterator[str]:
-    """The names that code binds: imports, definitions, arguments and variables."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif name := getattr(node, "name", ""):
-            yield name
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_page_shows_every_name_that_its_examples_use(path: Path) -> None:
-    used: defaultdict[Path, set[str]] = defaultdict(set)
-    known: defaultdict[Path, set[str]] = defaultdict(set)
+    shown: defaultdict[Path, str] = defaultdict(str)
     for block in BLOCK.finditer(path.read_text()):
         source = Source(block["source"])
         if source.language == "python":
-            shown = "\n".join(line.removeprefix(block["margin"]) for line in block[0].splitlines()[2:-2])
-            tree = ast.parse(shown)
-            used[source.path] |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-            known[source.path] |= {*bound(tree)}
-    missing = {file.name: names - known[file] - {*dir(builtins)} for file, names in used.items()}
-    assert {name: names for name, names in missing.items() if names} == {}
+            lines = block[0].splitlines()[2:-2]
+            shown[source.path] += "\n".join([line.removeprefix(block["margin"]) for line in lines] + [""])
+    for file, code in shown.items():
+        used, bound = names_in(code)
+        assert used - bound - {*dir(builtins)} == set(), file.name
 
 
 # --- What the pages promise
@@ -74,12 +57,8 @@ UPDATE_PROMISES = "run: python3 dev.py promises"
 
 #: Sections of other pages with these names are about guarantees.
 GUARANTEES = {
-    "guarantees",
-    "the-guarantee",
-    "what-is-guaranteed",
-    "what-you-can-rely-on",
-    "what-holds-on-every-page",
-}
+    "guarantees", "the-guarantee", "what-is-guaranteed", "what-you-can-rely-on", "what-holds-on-every-page",
+}  # fmt: skip
 
 #: What such sections say besides promises that a test can hold.
 OTHER = (
@@ -102,12 +81,9 @@ def test_each_promise_has_a_test_and_each_mark_is_a_promise() -> None:
 
 
 def test_the_pages_say_what_is_promised() -> None:
-    missing = []
     for promise in promises():
         path, _, section = promise.place.partition("#")
-        if plain(promise.words) not in plain(sections(DOCS / path).get(section, "")):
-            missing.append(promise)
-    assert missing == []
+        assert plain(promise.words) in plain(sections(DOCS / path).get(section, "")), promise
 
 
 def test_each_promise_of_the_page_of_reliability_is_in_the_list() -> None:

@@ -27,7 +27,7 @@ from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import dedent, indent, wrap
-from typing import Any, NamedTuple
+from typing import Any
 
 import django
 from django.utils.module_loading import import_string
@@ -141,23 +141,17 @@ class Page:
 
     def updated(self) -> str:
         """The page with its examples as the files have them, and its docstrings as the code has them."""
-        return with_docstrings(BLOCK.sub(self._block, self.text))
+        return AUTODOC.sub(_block, BLOCK.sub(self._block, self.text))
 
     def _block(self, block: re.Match[str]) -> str:
         source = Source(block["source"])
-        lines = (
-            f"<!-- example: {block['source']} -->",
-            f"```{source.language}",
-            self._shown(source),
-            "```",
-            "<!-- end example -->",
-        )
-        return indent("\n".join(lines), block["margin"])
+        code = f"```{source.language}\n{self._shown(source)}\n```"
+        return indent(f"<!-- example: {block['source']} -->\n{code}\n<!-- end example -->", block["margin"])
 
     def _shown(self, source: Source) -> str:
         text = source.code()
         if source.language == "python":
-            used, bound = _names(text)
+            used, bound = names_in(text)
             known = self._known[source.path]
             if imports := source.imports(used - bound - known):
                 gap = "\n\n\n" if text.startswith(("@", "class ", "def ", "async ")) else "\n\n"
@@ -178,16 +172,18 @@ def _bound(alias: ast.alias) -> str:
     return alias.asname or alias.name.partition(".")[0]
 
 
-def _names(code: str) -> tuple[set[str], set[str]]:
-    """The names that the code uses, and those that it imports."""
-    nodes = list(ast.walk(ast.parse(code)))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return used, {
-        _bound(alias)
-        for node in nodes
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    }
+def names_in(code: str) -> tuple[set[str], set[str]]:
+    """The names that code uses, and those that it binds: imports, definitions, arguments and variables."""
+    used: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add(_bound(node))
+        elif name := getattr(node, "arg" if isinstance(node, ast.arg) else "name", None):
+            bound.add(name)
+    return used, bound
 
 
 def _in_lines(statement: str) -> str:
@@ -230,18 +226,10 @@ ROLE = re.compile(r":[\w:]+:`~?(?:[\w.]+\.(?=\w+`))?([^`<]+?)(?: <[^`]*>)?`")
 WIDTH = 100
 
 
-class Verbatim(NamedTuple):
+class Verbatim(str):
     """An annotation, as the code has it."""
 
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def with_docstrings(text: str) -> str:
-    """Return a page with its docstrings as the code has them."""
-    return AUTODOC.sub(_block, text)
+    __repr__ = str.__str__
 
 
 def _block(block: re.Match[str]) -> str:

@@ -118,17 +118,22 @@ def claim_and_tell(
     `limits` are those of queues, `first` are the jobs to take before others, and `quotas` say how many jobs
     of each group to take, with a range for each; None are the jobs without a group.
     """
+    query = statement or claim_sql(limited=limits is not None, grouped=quotas is not None)
+    parameters = {
+        **claim_parameters(*ranges, limit=limit), "worker": worker, "lease": lease, "first": list(first),
+        "limited_queues": list(limits or ()), "limits": list((limits or {}).values()),
+        "groups": list(quotas or ()), "quotas": list((quotas or {}).values()),
+    }  # fmt: skip
+    return split_answer(connection.execute(query, parameters).fetchall())
+
+
+def claim_parameters(*ranges: Range, limit: int = 50) -> dict[str, Any]:
+    """Return the parameters of ``claim_sql()``."""
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
-    cursor = connection.execute(
-        statement or claim_sql(limited=limits is not None, grouped=quotas is not None),
-        {
-            "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
-            "worker": worker, "lease": lease, "first": list(first), "limited_queues": list(limits or ()),
-            "limits": list((limits or {}).values()), "groups": list(quotas or ()),
-            "quotas": list((quotas or {}).values()),
-        },
-    )  # fmt: skip
-    return split_answer(cursor.fetchall())
+    return {
+        "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
+        "worker": 1, "lease": 1, "first": [],
+    }  # fmt: skip
 
 
 def claim_groups(
@@ -177,14 +182,12 @@ def rotate(connection: Connection) -> str:
 
 def statuses(connection: Connection) -> dict[int, str]:
     """Return the status of each job, on all shelves."""
-    return {row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job").fetchall()}
+    return dict(connection.execute("SELECT id, status FROM pgqueue_job").fetchall())
 
 
 def live(connection: Connection) -> dict[int, str]:
     """Return the status of each job that is not over."""
-    return {
-        row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall()
-    }
+    return dict(connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall())
 
 
 def over(

@@ -12,8 +12,10 @@ from typing import Any
 
 import psycopg
 
-from .jobs import Range
+from .jobs import claim_parameters
 from .sessions import Connection
+
+__all__ = ["claim_parameters"]
 
 MODES = ("force_custom_plan", "force_generic_plan")
 
@@ -101,15 +103,6 @@ def fill(connection: Connection, table: str, count: int, *, analyze: bool = True
     connection.execute("SET session_replication_role = origin")
     if analyze:
         connection.execute(f"ANALYZE {table}")
-
-
-def claim_parameters(*ranges: Range, limit: int = 50) -> dict[str, Any]:
-    """Return the parameters of ``claim_sql()``."""
-    queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
-    return {
-        "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
-        "worker": 1, "lease": 1, "first": [],
-    }  # fmt: skip
 
 
 def _counters(connection: Connection) -> dict[str, int]:
