@@ -105,21 +105,19 @@ def test_jobs_live_as_the_model_says(connect: Connect) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(lacks_faketime()), reason=f"this machine lacks {lacks_faketime()}")
 @pytest.mark.timeout(600)
-def test_three_days_leave_nothing_behind() -> None:
-    command = [sys.executable, "-m", "benchmarks.thirty_days", "1", "--days", "3", "--sample", "120"]
+@pytest.mark.parametrize(
+    ("lacks", "module", "arguments", "said"),
+    [
+        (lacks_faketime, "benchmarks.thirty_days", "1 --days 3 --sample 120", ["3 days in", ", 0 problems"]),
+        # One shard is added and one drained, while workers, their processes and the servers are killed.
+        (str, "tests.chaos.shards", "--seconds 12", ["balanced"]),
+    ],
+    ids=["three days leave nothing behind", "no call is lost or repeated over three shards"],
+)
+def test_a_longer_run(lacks: Callable[[], str], module: str, arguments: str, said: list[str]) -> None:
+    needs(lacks())
+    command = [sys.executable, "-m", module, *arguments.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 days in" in done.stdout
-    assert ", 0 problems" in done.stdout
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_no_call_is_lost_or_repeated_over_three_shards() -> None:
-    """One shard is added and one drained, while workers, their processes and the servers are killed."""
-    command = [sys.executable, "-m", "tests.chaos.shards", "--seconds", "12"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "balanced" in done.stdout
+    assert [words for words in said if words not in done.stdout] == []

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import psycopg
 from hypothesis.stateful import RuleBasedStateMachine
+from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
 from django_pgqueue.jobs.finish import Outcome, finish_statement
@@ -20,25 +21,26 @@ from .model import CRASH_LIMIT, SCOPES, Expected, Model, Report
 
 KEPT = {"done": 7.0, "cancelled": 7.0, "failed": 30.0}
 """Days for which jobs are kept that are over."""
-ROWS = (
-    "SELECT id, status, shelf, priority, attempts, forgiven_attempts, crash_count, lost_in_a_row, lease,"
-    " worker, cancel_requested_at IS NOT NULL, run_after <= clock_timestamp(), limit_key, unique_key"
-    " FROM pgqueue_job ORDER BY id"
-)
+ROWS = """
+    SELECT id, status, shelf, priority, attempts, forgiven_attempts AS forgiven, crash_count, lost_in_a_row,
+        lease, worker, cancel_requested_at IS NOT NULL AS is_asked, run_after <= clock_timestamp() AS is_due,
+        limit_key AS "limit", unique_key AS "unique"
+    FROM pgqueue_job ORDER BY id
+"""
 
 Places = Mapping[int, tuple[Any, ...]]
 
 
 def check(connection: Connection, model: Model, workers: Collection[int]) -> None:
     """Compare all rows with the model."""
-    rows = connection.execute(ROWS).fetchall()
-    found = [row[0] for row in rows]
+    rows: list[Any] = connection.cursor(row_factory=namedtuple_row).execute(ROWS).fetchall()
+    found = [row.id for row in rows]
     assert found == sorted(model.jobs), f"the jobs are {found}, not {sorted(model.jobs)}"
     lines = defaultdict(set)
     for row in rows:
-        _compare(model.jobs[row[0]], *row[1:])
-        if row[12] is not None and row[2] == 0:
-            lines[row[12]].add(row[1])
+        _compare(model.jobs[row.id], row)
+        if row.limit is not None and row.shelf == 0:
+            lines[row.limit].add(row.status)
     still = [key for key, statuses in lines.items() if statuses == {"blocked"}]
     assert not still, f"nobody will release the line of {still}"
     running = [model.jobs[pk] for pk in model.of("running")]
@@ -48,25 +50,21 @@ def check(connection: Connection, model: Model, workers: Collection[int]) -> Non
     assert owners <= set(workers), f"jobs are left to {owners}, and only {workers} are registered"
 
 
-def _compare(
-    job: Expected, status: str, shelf: int, priority: int, attempts: int, forgiven: int, crashes: int,
-    lost: int, lease: int | None, worker: int | None, is_asked: bool, is_due: bool, limit: str | None,
-    unique: str | None,
-) -> None:  # fmt: skip
+def _compare(job: Expected, row: Any) -> None:
+    """Compare a row, whose columns are named as in the model."""
     if job.status == "waiting":
-        usual = {"retry" if attempts else "pending", "pending"} | ({"blocked"} if limit else set())
-        assert status in usual, f"job {job.pk} is {status}, and should wait"
-        assert is_due == job.is_due or status == "blocked", f"job {job.pk}: due {is_due}, not {job.is_due}"
+        usual = {"retry" if row.attempts else "pending", "pending"} | ({"blocked"} if row.limit else set())
+        assert row.status in usual, f"job {job.pk} is {row.status}, and should wait"
+        is_right = row.is_due == job.is_due or row.status == "blocked"
+        assert is_right, f"job {job.pk}: due {row.is_due}, not {job.is_due}"
     else:
-        assert status == job.status, f"job {job.pk} is {status}, not {job.status}"
-    assert (shelf == 0) == job.is_live, f"job {job.pk} is {status} and on the shelf {shelf}"
-    given = (priority, attempts, forgiven, limit, unique)
-    expected = (job.priority, job.attempts, job.forgiven, job.limit, job.unique)
-    assert given == expected, f"job {job.pk} has {given}, not {expected}"
+        assert row.status == job.status, f"job {job.pk} is {row.status}, not {job.status}"
+    assert (row.shelf == 0) == job.is_live, f"job {job.pk} is {row.status} and on the shelf {row.shelf}"
+    names = ["priority", "attempts", "forgiven", "limit", "unique"]
     if job.is_live:
-        held = (crashes, lost, lease, worker, is_asked)
-        held_by = (job.crash_count, job.lost_in_a_row, job.lease, job.worker, job.is_asked)
-        assert held == held_by, f"job {job.pk} has {held}, not {held_by}"
+        names += ["crash_count", "lost_in_a_row", "lease", "worker", "is_asked"]
+    wrong = {name: getattr(row, name) for name in names if getattr(row, name) != getattr(job, name)}
+    assert not wrong, f"job {job.pk} has {wrong}, unlike {job}"
 
 
 def places(connection: Connection) -> Places:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
@@ -20,8 +19,6 @@ from tests.support.sessions import Connection
 FIND = """
     SELECT pro.proname, pro.prokind = 'p',
         (coalesce(pro.proargnames, '{}'))[:pro.pronargs],
-        ARRAY(SELECT arg::bigint FROM unnest(pro.proargtypes::oid[]) WITH ORDINALITY AS given (arg, n)
-            ORDER BY n),
         ARRAY(SELECT arg::regtype::text FROM unnest(pro.proargtypes::oid[]) WITH ORDINALITY AS given (arg, n)
             ORDER BY n)
     FROM pg_proc AS pro
@@ -29,22 +26,19 @@ FIND = """
         AND pro.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
     ORDER BY pro.proname
 """
-KIND = "SELECT typtype::text, typelem::bigint, typrelid::bigint, typname::text FROM pg_type WHERE oid = %s"
-ATTRIBUTES = """
-    SELECT atttypid::bigint FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
-    ORDER BY attnum
+COLUMNS = """
+    SELECT atttypid::regtype::text FROM pg_attribute
+    WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function or a procedure. `types` are the ids of the types of its parameters."""
+class Function(NamedTuple):
+    """A function or a procedure, and the names and types of its parameters."""
 
     name: str
     is_procedure: bool
-    parameters: tuple[str, ...]
-    types: tuple[int, ...]
-    casts: tuple[str, ...]
+    parameters: list[str]
+    types: list[str]
 
     @property
     def is_public(self) -> bool:
@@ -54,73 +48,50 @@ class Function:
     @property
     def takes_leases(self) -> bool:
         """Whether jobs are named together with their leases. A wrong lease must not change the job."""
-        return any("lease" in name for name in self.parameters) and "bigint" in "".join(self.casts)
+        return any("lease" in name for name in self.parameters) and "bigint" in "".join(self.types)
 
     def statement(self) -> str:
         """Return the call, with a placeholder for each parameter."""
-        given = ", ".join(f"%s::{cast}" for cast in self.casts)
+        given = ", ".join(f"%s::{each}" for each in self.types)
         return f"CALL {self.name}({given})" if self.is_procedure else f"SELECT * FROM {self.name}({given})"
-
-
-def find_functions(connection: Connection) -> list[Function]:
-    """Return all functions of the schema that can be called, internal ones too."""
-    return [
-        Function(name, is_procedure, tuple(names), tuple(types), tuple(casts))
-        for name, is_procedure, names, types, casts in connection.execute(FIND).fetchall()
-    ]
 
 
 NUMBERS = ["0", "1", "-1", "2", "100", "20"]
 WORDS = [
     "", "x", "default", "*", "queue:default", "task", "queue", "all", "tests.app.tasks.noop", "a.b/key",
-    "x" * 1000,
-    "é\u2028'\"\\;--", "%s %", "{}", "null", "done", "failed", "cancelled", "retry", "snooze", "wait",
-    "release",
-    "unknown", "paused", "pending", "running", "blocked", "rerun", "fail", "hold", "cancel", "run", "skip",
-    "stop", "replace", "waiting", "live", "minute", "hour", "day", "quarter", "total", "pgqueue_job",
+    "x" * 1000, "é\u2028'\"\\;--", "%s %", "{}", "null", "done", "failed", "cancelled", "retry", "snooze",
+    "wait", "release", "unknown", "paused", "pending", "running", "blocked", "rerun", "fail", "hold",
+    "cancel", "run", "skip", "stop", "replace", "waiting", "live", "minute", "hour", "day", "quarter",
+    "total", "pgqueue_job",
 ]  # fmt: skip
 OPTIONS: Mapping[str, Sequence[Any]] = {
     "unique_key": ["u", "", 5, None], "unique_scope": ["waiting", "live", "x", None],
-    "unique_window": [1, 0, -1, 1e300, "x", None], "on_conflict": ["existing", "replace", "earliest",
-    "raise", None],
-    "limit_key": ["a.b/key", "", None, []], "group_key": ["g", "", 3, None], "after": [[], [1], [None],
-    "x", None, 1],
-    "if_failed": ["hold", "cancel", "run", "x", None], "batch": [1, None, "x", -1, 1.5],
-    "max_json_bytes": [0, 1 << 40, "x", None, 1.5], "context": [None, {}, [], {"trace": {"a": 1}},
-    {"user": []}],
-    "after_items": [[0], [None], "x", [-1]], "class": ["E", 1, None], "message": ["m", {}],
-    "traceback": ["t", 1],
-    "version": ["v", []], "done": [1, "x"], "at": ["x", "2026-01-01"],
+    "unique_window": [1, 0, -1, 1e300, "x", None],
+    "on_conflict": ["existing", "replace", "earliest", "raise", None],
+    "limit_key": ["a.b/key", "", None, []], "group_key": ["g", "", 3, None],
+    "after": [[], [1], [None], "x", None, 1], "if_failed": ["hold", "cancel", "run", "x", None],
+    "batch": [1, None, "x", -1, 1.5], "max_json_bytes": [0, 1 << 40, "x", None, 1.5],
+    "context": [None, {}, [], {"trace": {"a": 1}}, {"user": []}], "after_items": [[0], [None], "x", [-1]],
+    "class": ["E", 1, None], "message": ["m", {}], "traceback": ["t", 1], "version": ["v", []],
+    "done": [1, "x"], "at": ["x", "2026-01-01"],
 }  # fmt: skip
 TIMES = [
-    "infinity",
-    "-infinity",
-    "2026-01-01",
-    "4713-01-01 BC",
-    "294276-12-31",
-    "0001-01-01",
-    "now",
-    "tomorrow",
-]
+    "infinity", "-infinity", "2026-01-01", "4713-01-01 BC", "294276-12-31", "0001-01-01", "now", "tomorrow",
+]  # fmt: skip
 SPANS = ["0", "1 second", "-1 day", "100 years", "178000000 years", "7 days"]
 REALS = ["0", "1", "-1", "0.5", "1e300", "-1e300", "NaN", "Infinity", "-Infinity", "3155760000"]
-BIGINT = 20
-"""The type of ids and leases."""
 SENSIBLE: Mapping[str, str | None] = {
     "task_path": "tests.app.tasks.noop", "args": "[]", "kwargs": "{}", "metadata": "{}",
-    "queue_name": "default",
-    "priority": "0", "max_attempts": None, "timeout": None, "on_lost": None, "expires_at": None,
-    "run_after": None,
-    "name": "default", "kind": "queue", "host": "h", "slots": "1", "how": "stop", "at_most": "3",
-    "outcome": "snooze",
-    "default_max_attempts": "5", "queues": "{}", "done": "1", "total": None, "seconds": "5",
-    "keep_errors": "20",
-    "running": "2", "concurrency": "2", "reason": "r", "author": "a", "until": None, "on_full": None,
-    "rate": "2", "starts": "2",
-    "per": "1 second",
-    "burst": "1", "limit": "10", "crash_limit": "3", "max_bytes": None, "pid": "1", "version": "v",
-    "lease": "30",
-    "heartbeat": "1", "key": None, "count": "1", "delay": "0", "started_ago": "1", "duration": "1",
+    "queue_name": "default", "priority": "0", "name": "default", "kind": "queue", "host": "h", "slots": "1",
+    "how": "stop", "at_most": "3", "outcome": "snooze", "default_max_attempts": "5", "queues": "{}",
+    "done": "1", "seconds": "5", "keep_errors": "20", "running": "2", "concurrency": "2", "reason": "r",
+    "author": "a", "rate": "2", "starts": "2", "per": "1 second", "burst": "1", "limit": "10",
+    "crash_limit": "3", "pid": "1", "version": "v", "lease": "30", "heartbeat": "1", "count": "1",
+    "delay": "0", "started_ago": "1", "duration": "1",
+    **dict.fromkeys(
+        ("max_attempts", "timeout", "on_lost", "expires_at", "run_after", "total", "until", "on_full",
+         "max_bytes", "key")
+    ),
 }  # fmt: skip
 """Sensible values of parameters, by their names without ``p_``."""
 
@@ -130,7 +101,7 @@ class Values:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._made: dict[tuple[int, bool], st.SearchStrategy[str | None]] = {}
+        self._made: dict[tuple[str, bool], st.SearchStrategy[str | None]] = {}
         self.ids: list[int] = []
         """The jobs that calls may change."""
         self.others: list[int] = []
@@ -141,53 +112,44 @@ class Values:
     def parameters(self, function: Function) -> st.SearchStrategy[tuple[str | None, ...]]:
         """Return the strategy for the parameters of a function: sensible ones, of which some are replaced."""
         return st.tuples(*(
-            self._given(name.removeprefix("p_"), oid, function.takes_leases)
-            for name, oid in zip(function.parameters, function.types, strict=True)
+            self._given(name.removeprefix("p_"), kind, function.takes_leases)
+            for name, kind in zip(function.parameters, function.types, strict=True)
         ))  # fmt: skip
 
-    def _given(self, name: str, oid: int, names_others: bool) -> st.SearchStrategy[str | None]:
-        sensible = self.tokens if oid == BIGINT else SENSIBLE
+    def _given(self, name: str, kind: str, names_others: bool) -> st.SearchStrategy[str | None]:
+        sensible = self.tokens if kind == "bigint" else SENSIBLE
         if name in sensible:
-            return st.one_of(*3 * [st.just(sensible[name])], self.of(oid, names_others))
-        return self.of(oid, names_others)
+            return st.one_of(*3 * [st.just(sensible[name])], self.of(kind, names_others))
+        return self.of(kind, names_others)
 
-    def of(self, oid: int, names_others: bool) -> st.SearchStrategy[str | None]:
+    def of(self, kind: str, names_others: bool) -> st.SearchStrategy[str | None]:
         """Return the strategy for a type: NULL, and what it can hold."""
-        if (oid, names_others) not in self._made:
-            self._made[oid, names_others] = st.none() | self._some(oid, names_others)
-        return self._made[oid, names_others]
+        if (kind, names_others) not in self._made:
+            self._made[kind, names_others] = st.none() | self._some(kind, names_others)
+        return self._made[kind, names_others]
 
-    def _some(self, oid: int, names_others: bool) -> st.SearchStrategy[str]:
-        row = self._connection.execute(KIND, (oid,)).fetchone()
-        assert row is not None
-        kind, element, relation, name = row
-        if kind == "c":
-            types = self._connection.execute(ATTRIBUTES, (relation,)).fetchall()
-            return st.tuples(*(self.of(each, names_others) for (each,) in types)).map(_row)
-        if element and name.startswith("_"):
-            return st.lists(self.of(element, names_others), max_size=4).map(_array)
-        return self._scalar(name, names_others)
-
-    def _scalar(self, name: str, names_others: bool) -> st.SearchStrategy[str]:
+    def _some(self, kind: str, names_others: bool) -> st.SearchStrategy[str]:
+        if kind.endswith("[]"):
+            return st.lists(self.of(kind[:-2], names_others), max_size=4).map(_array)
+        if kind.startswith("pgqueue_"):
+            columns = self._connection.execute(COLUMNS, (kind,)).fetchall()
+            return st.tuples(*(self.of(each, names_others) for (each,) in columns)).map(_row)
+        if kind == "jsonb":
+            return _documents().map(json.dumps)
         ids = [str(pk) for pk in (*self.ids, *(self.others if names_others else ()))]
         scalars: Mapping[str, Sequence[str]] = {
-            "int2": [*NUMBERS, "32767", "-32768"],
-            "int4": [*NUMBERS, "2147483647", "-2147483648"],
-            "int8": [*NUMBERS, *ids, *ids, "9223372036854775807", "-9223372036854775808"],
-            "bool": ["true", "false"],
-            "timestamptz": TIMES,
+            "smallint": [*NUMBERS, "32767", "-32768"],
+            "integer": [*NUMBERS, "2147483647", "-2147483648"],
+            "bigint": [*NUMBERS, *ids, *ids, "9223372036854775807", "-9223372036854775808"],
+            "boolean": ["true", "false"],
+            "timestamp with time zone": TIMES,
             "interval": SPANS,
-            "float8": REALS,
-            "numeric": [*REALS[:5], "NaN"],
+            "double precision": REALS,
             "regclass": ["pgqueue_job", "pg_class", "0"],
-            "oid": ["0", "1"],
+            **dict.fromkeys(("text", "character varying"), WORDS),
         }
-        if name in scalars:
-            return st.sampled_from(scalars[name])
-        if name in ("jsonb", "json"):
-            return _documents().map(json.dumps)
-        assert name in ("text", "varchar", "name"), f"please say how to make a value of the type {name}"
-        return st.sampled_from(WORDS)
+        assert kind in scalars, f"please say how to make a value of the type {kind}"
+        return st.sampled_from(scalars[kind])
 
 
 def _documents() -> st.SearchStrategy[Any]:
@@ -245,7 +207,7 @@ class Calls:
     """Calls on a connection in autocommit mode. Each is rolled back, so the jobs stay as they are."""
 
     def __init__(self, connection: Connection) -> None:
-        self.functions = find_functions(connection)
+        self.functions = [Function(*row) for row in connection.execute(FIND).fetchall()]
         self._connection = connection
         self._values = Values(connection)
         value(connection, "SELECT setval('pgqueue_job_id_seq', 1000)")  # ids that are not guessed

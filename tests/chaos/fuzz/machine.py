@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -224,8 +224,9 @@ def live(connection: Connection, *, lives: int, calls: int, number: int | None =
 
     Without a number, the calls are always the same. With one, it is their seed.
     """
+    machine = type("LifeOfJobs", (LifeOfJobs,), {"connection": connection})
     run_state_machine_as_test(
-        _from_seed(number, type("LifeOfJobs", (LifeOfJobs,), {"connection": connection})),
+        machine if number is None else seed(number)(machine),
         settings=settings(
             max_examples=lives, stateful_step_count=calls, deadline=None, database=None,
             derandomize=number is None, suppress_health_check=list(HealthCheck),
@@ -233,43 +234,22 @@ def live(connection: Connection, *, lives: int, calls: int, number: int | None =
     )  # fmt: skip
 
 
-def _from_seed(number: int | None, machine: type[LifeOfJobs]) -> type[LifeOfJobs]:
-    return machine if number is None else seed(number)(machine)
-
-
-def fuzz(number: int, seconds: float) -> bool:
+def fuzz(first: int, seconds: float) -> bool:
     """Fuzz the default database, whose tables are empty. Return whether all is right, and print the rest."""
     end = time.monotonic() + seconds
-    rounds = 0
     with open_raw(options="-c statement_timeout=20s") as connection:
-        while True:
-            for part in (_live, _call):
-                if not _succeeds(part, connection, number + rounds):
-                    return False
-            rounds += 1
+        for number in count(first):
+            try:
+                live(connection, lives=100, calls=60, number=number)
+                problems = Calls(connection).make(seed=number, internal=10, public=100)
+                for table in ("edge", "job", "worker"):
+                    connection.execute(f"DELETE FROM pgqueue_{table}")
+                assert not problems, "\n".join(problems)
+            except Exception:
+                traceback.print_exc()
+                print(f"Again: dev.py chaos --fuzz --minutes 0 --seed {number}", flush=True)
+                return False
             if time.monotonic() > end:
-                print(f"{rounds} rounds, and nothing was wrong (--seed {number}).")
-                return True
-
-
-def _live(connection: Connection, number: int) -> None:
-    """The jobs did not live as the model says."""
-    live(connection, lives=100, calls=60, number=number)
-
-
-def _call(connection: Connection, number: int) -> None:
-    """The functions did not answer as they should."""
-    problems = Calls(connection).make(seed=number, internal=10, public=100)
-    for table in ("edge", "job", "worker"):
-        connection.execute(f"DELETE FROM pgqueue_{table}")
-    assert not problems, "\n".join(problems)
-
-
-def _succeeds(part: Callable[[Connection, int], None], connection: Connection, number: int) -> bool:
-    try:
-        part(connection, number)
-    except Exception:
-        traceback.print_exc()
-        print(f"{part.__doc__} Again: dev.py chaos --fuzz --minutes 0 --seed {number}", flush=True)
-        return False
+                print(f"{number - first + 1} rounds, and nothing was wrong (--seed {first}).")
+                break
     return True

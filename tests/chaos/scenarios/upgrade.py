@@ -5,11 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import TypeVar
 
 from django.apps import apps
 from django.db import connection
@@ -45,57 +42,40 @@ BACK = ("DROP FUNCTION _pgqueue_of_next_release", "ALTER TABLE pgqueue_job DROP 
 """What the next release may add, and the way back. This release has perhaps no migration of its own yet."""
 
 
-P = TypeVar("P", bound="Program")
+class Program(subprocess.Popen[bytes]):
+    """A program of ``harness/web.py`` with the code of a folder, against the current databases. It is killed
+    at the end of a ``with`` block.
+    """
 
-
-class Program:
-    """A program of ``harness/web.py`` that runs with the code of a folder, against the current databases."""
-
-    def __init__(self, stage: Stage, code: Path, name: str, *arguments: object) -> None:
-        self.log = stage.ledger.folder / f"{name}-{len(list(stage.ledger.folder.glob('*.log')))}.log"
-        environment = {**django_environment(code), "PYTHONPATH": str(code), FOLDER: str(stage.ledger.folder)}
+    def __init__(self, stage: Stage, code: Path, name: str) -> None:
+        place = 1 + len(list(stage.ledger.folder.glob("*.log")))
+        self.log = stage.ledger.folder / f"{name}-{place}.log"
+        self.numbers = range(place * SERIES, (place + 1) * SERIES)
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", str(WEB), name, *map(str, arguments)],
-                cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            super().__init__(
+                [sys.executable, "-P", str(WEB), name, str(self.numbers.start), str(RATE)],
+                cwd=code, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env={**django_environment(code), "PYTHONPATH": str(code), FOLDER: str(stage.ledger.folder)},
             )  # fmt: skip
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self.wait()
 
     def ended(self) -> None:
         """Wait until it has ended without an error."""
-        assert self.process.wait(SLOW) == 0, self.log.read_text()
-
-
-class Web(Program):
-    """A web process with the code of a folder."""
-
-    def __init__(self, stage: Stage, code: Path) -> None:
-        self.first = SERIES * (1 + len(list(stage.ledger.folder.glob("web-*.log"))))
-        super().__init__(stage, code, "web", self.first, RATE)
-
-    def has(self, number: int) -> bool:
-        """Return whether it has enqueued the job of this number."""
-        return self.first <= number < self.first + SERIES
+        assert self.wait(SLOW) == 0, self.log.read_text()
 
     def end(self) -> None:
         """Tell it to end, and wait until it has ended without an error."""
-        self.process.send_signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
         self.ended()
-
-
-@contextmanager
-def running(program: P) -> Iterator[P]:
-    """Let a program run for the duration of the block, at most."""
-    try:
-        yield program
-    finally:
-        program.process.kill()
-        program.process.wait()
 
 
 def upgrade_and_go_back(stage: Stage) -> None:
     """Upgrade from the previous release as the docs say, and then go back to it, all under load."""
     old: Path = stage.world
-    with running(Web(stage, old)) as old_web, stage.havoc.fault("upgrade", [], explains=False):
+    with Program(stage, old, "web") as old_web, stage.havoc.fault("upgrade", [], explains=False):
         first = stage.start(code=old)
         _serve(stage, [first], [old_web])
         for command in stage.commands[:-1]:  # of the upgrade before
@@ -103,12 +83,12 @@ def upgrade_and_go_back(stage: Stage) -> None:
         manage("migrate", "--verbosity", "0")
         change(NEXT)
         _serve(stage, [first], [old_web])
-        with running(Web(stage, ROOT)) as new_web, running(Program(stage, old, "pages")) as old_pages:
+        with Program(stage, ROOT, "web") as new_web, Program(stage, old, "pages") as old_pages:
             second = stage.start(code=old)  # one that starts on the new tables
             new = stage.start()
             _serve(stage, [first, second, new], [old_web, new_web])
             old_pages.ended()
-            with running(Program(stage, ROOT, "pages")) as new_pages:
+            with Program(stage, ROOT, "pages") as new_pages:
                 migrate_again(stage)
                 _serve(stage, [first, second, new], [old_web, new_web])
                 stage.end(first)
@@ -149,7 +129,7 @@ def migrate_again(stage: Stage) -> None:
         soon.join()
 
 
-def _serve(stage: Stage, commands: list[Command], webs: list[Web]) -> None:
+def _serve(stage: Stage, commands: list[Command], webs: list[Program]) -> None:
     """Wait until each command has run a job of each web process that was claimed from now on."""
     seen = len(stage.accounts().runs)
     for command in commands:
@@ -162,12 +142,12 @@ def _serve(stage: Stage, commands: list[Command], webs: list[Web]) -> None:
             )
 
 
-def _has_run(stage: Stage, web: Web, pids: set[int], seen: int) -> bool:
+def _has_run(stage: Stage, web: Program, pids: set[int], seen: int) -> bool:
     errors = logged_errors(stage)
     assert not errors, "\n".join(errors)
-    assert web.process.poll() is None, web.log.read_text()
+    assert web.poll() is None, web.log.read_text()
     return any(
-        web.has(run.number) and run.ended and not pids.isdisjoint((run.pid, run.parent))
+        run.number in web.numbers and run.ended and not pids.isdisjoint((run.pid, run.parent))
         for run in stage.accounts().runs[seen:]
     )
 
