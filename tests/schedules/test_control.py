@@ -107,14 +107,11 @@ def seconds_to_next_look(one: Connection) -> float | None:
     return None if row is None else row[0]
 
 
-def test_nothing_to_look_at_without_schedules(one: Connection) -> None:
+def test_the_next_look_is_when_the_first_run_is_due(one: Connection) -> None:
     assert seconds_to_next_look(one) is None
     ScheduleFactory.create()
     Schedule.objects.update(paused_at=datetime.now(UTC))
     assert seconds_to_next_look(one) is None
-
-
-def test_the_next_look_is_when_the_first_run_is_due(one: Connection) -> None:
     for seconds in (30, 20, 40):
         schedule = ScheduleFactory.create()
         when = datetime.now(UTC) + timedelta(seconds=seconds)
@@ -193,7 +190,7 @@ def heard(news: Connection) -> int:
     return len(list(news.notifies(timeout=0)))
 
 
-def test_what_moves_the_next_run_is_told(one: Connection, news: Connection) -> None:
+def test_what_moves_the_next_run_is_told_and_nothing_else(one: Connection, news: Connection) -> None:
     schedule = ScheduleFactory.create()
     assert heard(news) == 1
     Schedule.objects.update(cron=None, every=timedelta(hours=1))
@@ -203,20 +200,11 @@ def test_what_moves_the_next_run_is_told(one: Connection, news: Connection) -> N
     assert heard(news) == 0
     schedule.resume()
     assert heard(news) == 1
-
-
-def test_what_does_not_move_it_is_not_told(one: Connection, news: Connection) -> None:
-    schedule = overdue()
-    heard(news)
-    Schedule.objects.update(jitter=timedelta(seconds=1), cron=schedule.cron)
-    schedule.save()
+    Schedule.objects.update(jitter=timedelta(seconds=1), every=timedelta(hours=2))
     schedule.enqueue()
     fire(one)
     assert heard(news) == 0
-
-
-def test_a_transaction_that_will_be_prepared_can_turn_it_off(one: Connection, news: Connection) -> None:
-    one.execute("SET pgqueue.notify = off")
+    one.execute("SET pgqueue.notify = off")  # for a transaction that will be prepared
     one.execute("INSERT INTO pgqueue_schedule (name, task_path, cron) VALUES ('n', 'a.b', '0 3 * * *')")
     assert heard(news) == 0
 

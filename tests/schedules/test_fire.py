@@ -41,19 +41,14 @@ def run_at(schedule: Schedule, when: datetime) -> None:
     Schedule.objects.filter(pk=schedule.pk).update(next_run_at=when, last_run_at=None)
 
 
-def due_at(schedule: Schedule) -> datetime:
-    """Return the next run, which is known."""
-    assert schedule.next_run_at is not None
-    return schedule.next_run_at
-
-
 # -- one run
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("context-schedule", "schedule-runs")
 def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:
-    schedule = overdue(task_path="tests.app.tasks.short_lived")
+    due = minute()
+    schedule = overdue(due, task_path="tests.app.tasks.short_lived")
     later = overdue(ago(seconds=-30), **RARELY)
     with translation.override("de"), acting_as(5):
         assert fire(one) == 1
@@ -63,13 +58,12 @@ def test_a_due_run_becomes_one_job_and_the_schedule_moves_on(one: Connection) ->
     assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.short_lived", [], {})
     assert job.expires_at == job.run_after + timedelta(hours=2)
     assert job.context is None, "whoever fires it"
-    assert job.metadata == {"schedule": schedule.name, "run_at": due_at(schedule).isoformat()}
+    assert job.metadata == {"schedule": schedule.name, "run_at": due.isoformat()}
     assert abs(job.run_after - job.enqueued_at) < timedelta(milliseconds=1)
     (run,) = ScheduleRun.objects.all()
-    assert (run.run_at, run.job_id, run.outcome) == (schedule.next_run_at, job.pk, "enqueued")
-    before, schedule = schedule, Schedule.objects.get()
-    assert schedule.last_run_at == before.next_run_at
-    assert schedule.next_run_at == due_at(before) + MINUTE
+    assert (run.run_at, run.job_id, run.outcome) == (due, job.pk, "enqueued")
+    schedule.refresh_from_db()
+    assert (schedule.last_run_at, schedule.next_run_at) == (due, due + MINUTE)
     assert schedule.live_jobs == [job.pk]
     assert fire(one) == 0
     run_due()
@@ -378,14 +372,11 @@ def test_a_job_without_a_policy_gets_it_from_the_worker(
 #    new one. The admin's forms and the rounds that fire at the same moment are in ``tests/races``.
 
 
-#: It has no run while the test runs.
-DECADE = timedelta(days=3660)
-
 Edit = Callable[[Schedule, Connection, Client], object]
 
 
 def by_save(schedule: Schedule, _one: Connection, _client: Client) -> None:
-    schedule.cron, schedule.every = None, DECADE
+    schedule.cron, schedule.every = None, RARELY["every"]
     schedule.save()
 
 
@@ -409,17 +400,15 @@ def test_runs_that_the_old_timing_owes_run(one: Connection, client: Client, edit
     first = minute() - 3 * MINUTE
     schedule = overdue(first, catch_up="all")
     edit(schedule, one, client)
-    edited = Schedule.objects.get()
-    assert edited.since is not None
+    edited: Any = Schedule.objects.get()
     owed = [first + number * MINUTE for number in range(10) if first + number * MINUTE <= edited.since]
     fire(one)
     assert runs_of(schedule) == owed
     assert outcomes(schedule) == ["enqueued"] * len(owed)
     assert len(jobs_of(schedule)) == len(owed)
-    after = Schedule.objects.get()
+    after: Any = Schedule.objects.get()
     assert (after.owed, after.last_run_at) == (None, owed[-1])
-    assert after.next_run_at is not None
-    assert (after.next_run_at - datetime(1970, 1, 1, tzinfo=UTC)) % DECADE == timedelta(0)
+    assert (after.next_run_at - datetime(1970, 1, 1, tzinfo=UTC)) % RARELY["every"] == timedelta(0)
     assert fire(one) == 0
 
 
@@ -427,7 +416,7 @@ def test_edits_in_a_row(one: Connection) -> None:
     """Each timing counts for the time in which it was true, also if one of them comes back."""
     day = minute().replace(hour=0, minute=0) - timedelta(days=3)
     schedule = overdue(day, cron="0 * * * *", catch_up="all", catch_up_limit=1000)
-    for timing in ({"cron": "30 * * * *"}, {"cron": "0 * * * *"}, {"cron": None, "every": DECADE}):
+    for timing in ({"cron": "30 * * * *"}, {"cron": "0 * * * *"}, RARELY):
         Schedule.objects.update(**timing)
     for place, edited in enumerate((90, 200, 330)):
         move_edit(one, place, day + edited * MINUTE)
@@ -457,7 +446,7 @@ def test_a_timing_that_no_round_has_seen_owes_its_runs_too(one: Connection) -> N
     now = minute()
     schedule = overdue(catch_up="all")
     Schedule.objects.update(next_run_at=None, since=now - 2.5 * MINUTE)
-    Schedule.objects.update(cron=None, every=DECADE)
+    Schedule.objects.update(**RARELY)
     fire(one)
     assert runs_of(schedule)[:3] == [now - number * MINUTE for number in (2, 1, 0)]
 
@@ -474,7 +463,7 @@ def test_a_wrong_timing_owes_only_the_run_that_was_due(one: Connection) -> None:
     schedule = overdue(due, catch_up="all")
     Schedule.objects.update(timezone="Mars")
     move_edit(one, 0, due + MINUTE / 2)
-    Schedule.objects.update(timezone="UTC", cron=None, every=DECADE)
+    Schedule.objects.update(timezone="UTC", **RARELY)
     broken: dict[str, str] = {}
     fire(one, broken)
     assert not broken
@@ -489,7 +478,7 @@ def test_a_pause_owes_nothing(one: Connection, is_paused_first: bool) -> None:
     schedule = overdue(ago(hours=1), catch_up="all")
     if is_paused_first:
         schedule.pause()
-    Schedule.objects.update(cron=None, every=DECADE)
+    Schedule.objects.update(**RARELY)
     if not is_paused_first:
         schedule.pause()
     assert fire(one) == 0
@@ -504,8 +493,8 @@ def test_a_pause_owes_nothing(one: Connection, is_paused_first: bool) -> None:
 def test_saving_a_row_that_was_read_before_the_edit_forgets_nothing(one: Connection) -> None:
     schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
     stale = Schedule.objects.get()
-    Schedule.objects.update(cron=None, every=DECADE)
-    stale.cron, stale.every, stale.jitter = None, DECADE, timedelta(seconds=1)
+    Schedule.objects.update(**RARELY)
+    stale.cron, stale.every, stale.jitter = None, RARELY["every"], timedelta(seconds=1)
     stale.save()
     fire(one)
     assert len(jobs_of(schedule)) >= 4

@@ -26,13 +26,13 @@ from .conftest import App
 pytestmark = pytest.mark.django_db
 
 
-def start_worker() -> dict[str, Schedule]:
+def start_worker() -> dict[str, Any]:
     """Do what a worker does when it starts. Return the schedules."""
     synchronize("default")
     return {row.name: row for row in Schedule.objects.all()}
 
 
-def the(app: App) -> Schedule:
+def the(app: App) -> Any:
     return Schedule.objects.get(pk=f"{app.module}.report")
 
 
@@ -52,9 +52,7 @@ def test_a_declared_schedule_is_added_and_a_second_start_writes_nothing(app: App
     row = the(app)
     assert (row.task_path, row.cron, row.timezone) == (row.name, "0 3 * * *", "Europe/Paris")
     assert (row.source, row.declared_by, row.overridden, row.kwargs) == ("code", app.module, [], {"day": 1})
-    assert row.declared is not None
     assert (row.declared["cron"], row.declared["jitter"]) == ("0 3 * * *", 5.0)
-    assert row.policy is not None
     assert row.policy["queue_name"] == "reports"
     assert row.since is not None
     assert row.next_run_at is None  # the round computes it
@@ -75,12 +73,10 @@ def test_a_changed_timing_begins_at_the_moment_of_the_change(app: App, one: Conn
     start_worker()
     row = the(app)
     assert row.next_run_at is None
-    assert row.since is not None
     assert row.since > ago(seconds=30)
     fire(one)
     assert not jobs_of(row)
     after = the(app)
-    assert after.next_run_at is not None
     assert timedelta(0) <= after.next_run_at - row.since <= timedelta(seconds=61)
 
 
@@ -113,7 +109,6 @@ def test_all_runs_that_are_owed_at_the_change_are_fired_once(app: App, one: Conn
     fire(one)
     row = the(app)
     assert runs_of(row)[:4] == owed
-    assert row.next_run_at is not None
     assert row.next_run_at.hour == 5
     fire(one)
     assert len(jobs_of(row)) == len(runs_of(row))
@@ -136,7 +131,6 @@ def test_the_policy_of_a_schedule_from_the_admin_is_kept_up_to_date(registry: No
     Schedule.objects.update(policy=None)
     start_worker()
     row.refresh_from_db()
-    assert row.policy is not None
     assert row.policy["queue_name"] == "mail"
     assert row.source == "admin"
 
@@ -155,7 +149,6 @@ def test_what_the_admin_overrides_stays(app: App) -> None:
     start_worker()
     row = the(app)
     assert (row.cron, row.every, row.kwargs) == ("0 4 * * *", None, {"day": 2})
-    assert row.declared is not None
     assert (row.declared["cron"], row.declared["every"]) == (None, 60.0)
     # Back to what the code declares.
     row.cron, row.every = None, timedelta(seconds=60)
