@@ -14,7 +14,7 @@ from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import queues
 from django_pgqueue.monitoring.depth import Counted, Depth, Flow, capped, deploys, depth_series, depths, flows
-from django_pgqueue.monitoring.queues import one_queue, queue_figures, shared_counts, state_counts
+from django_pgqueue.monitoring.queues import queue_figures, shared_counts, state_counts
 from django_pgqueue.monitoring.spans import (
     DAY,
     HOUR,
@@ -29,7 +29,7 @@ from django_pgqueue.monitoring.spans import (
     trends,
 )
 from django_pgqueue.postgres.clock import server_now
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory, ago
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory, ago
 from tests.support.figures import count, forget, roll_up
 from tests.support.jobs import sql, value
 from tests.support.plans import fill
@@ -125,43 +125,22 @@ def test_each_attempt_is_in_one_step_of_its_queue_and_task(
     assert {name: sum(trend.done) for name, trend in of_queues.items()} == {"mail": 3, "default": 4}
 
 
-def test_the_figures_of_each_queue() -> None:
-    worker = WorkerFactory.create()
-    JobFactory.create(queue_name="mail", run_after=ago(minutes=20))
-    JobFactory.create(queue_name="mail", scheduled=True)
-    JobFactory.create(queue_name="mail", running=True, worker=worker.pk)
-    JobFactory.create(queue_name="mail", running=True, worker=worker.pk + 1)
-    JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
+def test_what_each_queue_has_ended() -> None:
+    """What waits and runs there is in ``depths()``."""
     JobStatFactory.create(queue_name="mail", done=5, failed=1, retried=2, minute=ago(minutes=2))
     JobStatFactory.create(queue_name="ran", done=7, minute=ago(hours=3))
     for hours in (0, 1.5, 3, 72):
         JobFactory.create(queue_name="failures", failed=True, finished_at=ago(hours=hours))
     JobFactory.create(queue_name="failures", done=True, shelf=9)
-    QueueFactory.create(name="unused")
-    pause(queue="paused")
     found, is_slow = queue_figures("default")
     assert not is_slow
     by_name = {figures.name: figures for figures in found}
-    assert list(by_name) == ["failures", "mail", "paused", "ran", "unused"]
+    assert by_name["failures"].failed == (1, 1, 3), "in the last hour, in the hour before, in a day"
+    assert by_name["ran"].hour is None
     mail = by_name["mail"]
-    depth = mail.depth
-    assert (depth.ready, depth.scheduled, depth.running, depth.blocked, mail.lost) == (1, 1, 2, 1, 1)
-    assert mail.oldest is not None
-    assert timedelta(minutes=20) <= mail.oldest < timedelta(minutes=21)
     assert mail.hour is not None
     assert (mail.hour.done, mail.hour.failed, mail.hour.retried) == (5, 1, 2)
     assert (sum(mail.trend.done), sum(mail.trend.failed), len(mail.trend.done)) == (5, 3, 12)
-    assert mail.depth.needs_workers
-    assert by_name["failures"].failed == (1, 1, 3), "in the last hour, in the hour before, in a day"
-    assert by_name["ran"].hour is None
-    assert by_name["unused"].oldest is None
-    assert not by_name["unused"].depth.needs_workers
-    alone = one_queue("default", "mail")
-    assert alone is not None
-    assert (alone.depth.ready, alone.depth.running, alone.lost) == (1, 2, 1)
-    nothing = one_queue("default", "never heard of")
-    assert nothing is not None
-    assert not nothing.depth.needs_workers
 
 
 # -- how many jobs are in each state, and that all viewers share one count
@@ -288,6 +267,7 @@ def test_depth_and_age() -> None:
     assert 3600 <= slow.longest_running < 3660
     assert found["idle"].is_paused
     assert found["wanted"] == Depth("wanted")
+    assert (slow.needs_workers, found["wanted"].needs_workers) == (True, False)
     pause(everything=True)
     assert all(depth.is_paused for depth in depths("default", ["wanted"]).values())
 

@@ -57,21 +57,6 @@ def test_everything_by_name() -> None:
     assert job.expires_at.isoformat() == "2060-01-03T00:00:00+00:00"
 
 
-def test_a_trigger_enqueues_and_a_rollback_takes_it_away() -> None:
-    sql(
-        "CREATE FUNCTION app_entry_added() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " PERFORM pgqueue_enqueue('app.tasks.added', jsonb_build_array(NEW.id), queue_name => 'mail');"
-        " RETURN NEW; END $$"
-    )
-    sql("CREATE TRIGGER added AFTER INSERT ON app_entry FOR EACH ROW EXECUTE FUNCTION app_entry_added()")
-    row = sql("INSERT INTO app_entry (key, note) VALUES ('a', '') RETURNING id")
-    assert Job.objects.get().args == [row]
-    with transaction.atomic():
-        sql("INSERT INTO app_entry (key, note) VALUES ('b', '')")
-        transaction.set_rollback(True)
-    assert Job.objects.count() == 1
-
-
 def refused(query: str, *parameters: Any) -> str:
     """Return what the error of a statement says."""
     with pytest.raises(DataError) as caught, transaction.atomic():
@@ -226,17 +211,12 @@ def test_bad_numbers_are_refused(wording: Any) -> None:
     assert "\n".join(said) == wording
 
 
-@pytest.mark.parametrize("values", [{"done": -1}, {"done": float("nan")}, {"done": 1, "total": float("inf")}])
-def test_the_table_refuses_them_too(values: dict[str, float]) -> None:
-    with pytest.raises(IntegrityError), transaction.atomic():
-        JobProgress.objects.create(job=running(), **values)
-
-
 # -- the policy that a worker fills in
 
 
-def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
-    """The policy is max_attempts, timeout, on_lost, expires_after."""
+def fill(one: Connection, job: int, lease: int = 1) -> list[int]:
+    """Fill in the policy: max_attempts, timeout, on_lost, expires_after."""
+    policy = (5, 30, "fail", 7200.0)
     types = ("bigint", "bigint", "integer", "integer", "text", "float")
     query = f"SELECT _pgqueue_fill_policy({', '.join(f'%s::{name}[]' for name in types)})"
     return [row[0] for row in one.execute(query, ([job], [lease], *([value] for value in policy))).fetchall()]
@@ -245,7 +225,9 @@ def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
 def test_what_plain_sql_left_open_is_filled_in(one: Connection) -> None:
     (job,) = add(one, task_path="a.b")
     claim(one)
-    assert fill(one, job, 5, 30, "fail", 7200.0) == []
+    fill(one, job, lease=2)
+    assert Job.objects.get(pk=job).max_attempts is None, "the job of another claim"
+    assert fill(one, job) == []
     found = Job.objects.get(pk=job)
     assert (found.max_attempts, found.timeout, found.on_lost) == (5, 30, "fail")
     assert found.expires_at == found.run_after + timedelta(hours=2)
@@ -257,15 +239,8 @@ def test_what_was_given_stays(one: Connection) -> None:
     (job,) = add(one, max_attempts=2, timeout=10, on_lost="rerun", expires_at="2090-01-01 UTC")
     claim(one)
     before = Job.objects.values().get(pk=job)
-    assert fill(one, job, 5, 30, "fail", 7200.0) == []
+    assert fill(one, job) == []
     assert Job.objects.values().get(pk=job) == before
-
-
-def test_the_job_of_another_claim_is_left_alone(one: Connection) -> None:
-    (job,) = add(one, task_path="a.b")
-    claim(one, lease=2)
-    assert fill(one, job, 5, 30, "fail", 0.0, lease=1) == []
-    assert Job.objects.get(pk=job).max_attempts is None
 
 
 # --- SQL follows the policy that the code declares: the table pgqueue_task
