@@ -7,19 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from threading import Thread
 from time import monotonic
 
 import psycopg
 import pytest
-from django.db import connections
 from django.utils import timezone
 
 from django_pgqueue import enqueue
 from django_pgqueue.jobs.claim import claim_sql
 from django_pgqueue.postgres.session import Session, connect as connect_worker
 from django_pgqueue.worker.inline import InlineWorker
-from django_pgqueue.worker.one_process import CannotRun, run_job
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.app import inline_tasks
@@ -38,8 +35,8 @@ from tests.support.jobs import (
     value,
 )
 from tests.support.limits import add_keyed, line, running, set_limit
-from tests.support.sessions import Connect, Connection, behind, start, who_waits_for
-from tests.support.waiting import DEADLINE, until
+from tests.support.sessions import Connect, Connection, behind, start
+from tests.support.waiting import until
 from tests.support.workers import fresh, recover_dead
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -187,39 +184,6 @@ def test_a_job_that_another_worker_claims_at_this_moment_is_not_run_inline(one: 
         assert fresh(job).attempts == 1
     finally:
         sql("RESET lock_timeout")
-
-
-@pytest.fixture
-def ran() -> Iterator[list[str]]:
-    """Notes each run of the task."""
-    runs: list[str] = []
-    inline_tasks.BODIES["note"] = lambda: runs.append("here")
-    yield runs
-    inline_tasks.BODIES.clear()
-
-
-def test_a_job_that_a_worker_claims_at_this_moment_is_not_run_here(
-    one: Connection, other: Connection, ran: list[str]
-) -> None:
-    job, ends = enqueue(inline_tasks.run_body, "note"), list[BaseException | None]()
-    assert [row.id for row in claim(one)] == [job.pk]
-
-    def run_here() -> None:
-        try:
-            run_job(job.pk, "default")
-            ends.append(None)
-        except CannotRun as refused:
-            ends.append(refused)
-        finally:
-            connections.close_all()
-
-    thread = Thread(target=run_here)
-    thread.start()
-    until(lambda: ends or who_waits_for(one, other))
-    one.commit()
-    thread.join(DEADLINE)
-    assert "another transaction has locked it" in str(ends[0])
-    assert (ran, fresh(job).status, fresh(job).attempts) == ([], "running", 1)
 
 
 # --- Jobs that become visible, or claimable, behind the mark up to which a worker has looked

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.jobs import cancel, finish, live, running, statuses, value
+from tests.support.jobs import cancel, finish, live, running, value
 from tests.support.sessions import Connect, Connection, behind
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -126,13 +126,3 @@ def test_a_job_that_somebody_has_locked_continues_with_the_next_batch(
     one.rollback()
     assert unpause(other) == 1
     assert set(live(other).values()) == {"pending"}
-
-
-def test_a_cancel_while_a_job_is_put_aside_ends_it(one: Connection, other: Connection) -> None:
-    pause(other)
-    first, second = running(one, 2)
-    assert cancel(other, [first]) == 1
-    assert put_aside(one, [first, second]) == [first, second]
-    assert behind(one, other, cancel, [second]) == 1
-    assert statuses(other) == {first: "cancelled", second: "cancelled"}
-    assert value(other, "SELECT max(attempts) FROM pgqueue_job") == 0

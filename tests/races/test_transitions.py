@@ -107,12 +107,12 @@ GONE_BACK = {
     f"a {kind} while the job is asked to stop cancels it": Race(
         RUNS, cancels, ends(kind), True, "cancelled asked"
     )
-    for kind in ("retry", "snooze", "release", "unknown")
+    for kind in ("retry", "snooze", "release", "unknown", "paused")
 } | {
     f"a cancel during a {kind} takes the job out of its queue": Race(
         RUNS, ends(kind), cancels, True, "cancelled asked"
     )
-    for kind in ("retry", "snooze", "release", "unknown")
+    for kind in ("retry", "snooze", "release", "unknown", "paused")
 }  # fmt: skip
 RACES = GONE_BACK | {
     # cancel
@@ -323,23 +323,6 @@ def test_a_write_after_the_lease_was_lost_changes_nothing(one: Connection, other
     assert write(other, job, step="old") == []
     assert write(other, job, lease=2, step="new") == [job]
     assert (step_of(other, job), progress(other)) == ("new", [(job, 5.0)])
-
-
-def test_progress_that_is_written_by_the_next_attempt_outlives_the_one_before(other: Connection) -> None:
-    (job,) = running(other)
-    write(other, job)
-    assert finish(other, [job], "retry") == [job]
-    assert progress(other) == [(job, 5.0)]  # how far it came
-    assert [row.marks for row in claim(other, lease=2)] == [8]
-    assert write(other, job, lease=2, done=1) == [job]
-    assert finish(other, [job], "failed", lease=2) == [job]
-    assert progress(other) == []
-    assert retry(other, [job]) == 1
-    assert [row.id for row in claim(other, lease=3)] == [job]
-    assert write(other, job, lease=3, done=2) == [job]
-    assert progress(other) == [(job, 2.0)]
-    assert finish(other, [job], lease=3) == [job]
-    assert progress(other) == []
 
 
 @pytest.mark.parametrize("written", ["before the commit of the wait", "after it"])
