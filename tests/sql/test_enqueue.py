@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, transaction
 from django.db.models import F
-from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, task
 from django_pgqueue.checks.payloads import check_declared_tasks
@@ -371,18 +368,6 @@ def test_a_unique_key_follows_the_rules_of_the_task() -> None:
         by_sql("single")
 
 
-def test_nothing_has_changed_is_one_query() -> None:
-    with CaptureQueriesContext(connection) as queries:
-        synchronize_tasks("default")
-    assert len(queries) == 1
-
-
-def test_a_migrate_writes_the_table() -> None:
-    DeclaredTask.objects.all().delete()
-    call_command("migrate", verbosity=0)
-    assert DeclaredTask.objects.get(pk=f"{PATH}.send_receipt").queue_name == "mail"
-
-
 def test_a_check_tells_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["manage.py", "check"])
 
@@ -397,14 +382,6 @@ def test_a_check_tells_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "manage.py migrate --database default" in warning.hint
     monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
     assert found() == [], "the command mends it"
-
-
-def test_new_options_count_from_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    newer = replace(send_receipt, queue_name="bulk")
-    assert by_sql("send_receipt").queue_name == "mail"
-    monkeypatch.setattr(tasks, "send_receipt", newer)
-    synchronize_tasks("default")
-    assert by_sql("send_receipt").queue_name == "bulk"
 
 
 def test_python_does_not_read_the_table() -> None:

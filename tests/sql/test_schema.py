@@ -7,13 +7,10 @@ import re
 
 import pytest
 from django.apps import apps
-from django.core.management import call_command
 from django.db import IntegrityError, connection, models, transaction
 
-from django_pgqueue import enqueue
-from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Ring, Worker
+from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Worker
 from django_pgqueue.models.job import Status
-from tests.app.tasks import noop
 from tests.support.databases import definition
 from tests.support.jobs import fetch, sql
 
@@ -149,19 +146,6 @@ def test_nothing_has_a_foreign_key_to_jobs_or_statuses() -> None:
         "SELECT conname FROM pg_constraint WHERE contype = 'f'"
         " AND confrelid::regclass::text LIKE 'pgqueue%' AND conrelid <> 'pgqueue_schedule_run'::regclass"
     ) == []  # fmt: skip
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_flush_empties_the_jobs_and_leaves_what_migrations_have_filled() -> None:
-    job = enqueue(noop)
-    assert job.pk is not None
-    Queue.objects.create(name="mail")
-    call_command("flush", interactive=False, verbosity=0)
-    assert not Job.objects.exists()
-    assert not Queue.objects.exists()
-    assert QueueStatus.objects.count() == 7
-    assert Ring.objects.get().current in range(1, 9)
-    enqueue(noop)
 
 
 def test_the_live_leaf_is_no_model_of_the_project() -> None:
