@@ -18,14 +18,12 @@ from django_pgqueue.monitoring.queues import queue_figures, shared_counts, state
 from django_pgqueue.monitoring.spans import (
     DAY,
     HOUR,
-    MONTH,
     SPANS,
     WEEK,
     TimeSpan,
     between,
     breakdown,
     series,
-    totals,
     trends,
 )
 from django_pgqueue.postgres.clock import server_now
@@ -92,15 +90,6 @@ def test_a_chart_has_what_a_table_has(one: Connection, back: float, length: floa
     found = series("default", span)
     [row] = breakdown("default", span, "queue")
     assert sum(point.done for point in found) == row.done > 0
-
-
-def test_a_chart_of_nothing_has_points_and_no_percentiles() -> None:
-    points = series("default", HOUR)
-    assert [point.attempts for point in points] == [0] * 60
-    assert points[0].waited(0.5) is None
-    assert breakdown("default", DAY, "queue") == []
-    assert totals("default") == []
-    assert [len(series("default", span)) for span in (DAY, WEEK, MONTH)] == [96, 168, 120]
 
 
 @pytest.mark.parametrize(("span", "steps", "back"), [(HOUR, 12, 25), (DAY, 24, 600), (WEEK, 28, 3 * 1440)])

@@ -17,16 +17,15 @@ from django.test import RequestFactory, override_settings
 from django.utils import timezone
 from prometheus_client import generate_latest
 
-from django_pgqueue import enqueue, pause, views
+from django_pgqueue import pause, views
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Job, JobStat
 from django_pgqueue.monitoring import depth as depth_module, health as module
 from django_pgqueue.monitoring.depth import Depth
 from django_pgqueue.monitoring.health import Health, HealthProblem, full_health, health, read
-from django_pgqueue.monitoring.workers import Crew, Vital, busy_text, scale_hint
+from django_pgqueue.monitoring.workers import Crew, busy_text, scale_hint
 from django_pgqueue.postgres.session import SUPERVISOR, connect as open_session
 from django_pgqueue.postgres.timeout import TimeLimitReached
-from tests.app.tasks import noop
 from tests.management.test_subcommands import run
 from tests.support import schedules
 from tests.support.databases import sharded
@@ -37,30 +36,6 @@ from tests.support.waiting import until
 from tests.test_metrics import scrape
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
-
-
-def test_the_crew() -> None:
-    worker = WorkerFactory.create(slots=4)
-    WorkerFactory.create(queues=["mail"], slots=2)
-    WorkerFactory.create(exclude_queues=["mail"], state="draining", slots=8)
-    WorkerFactory.create(heartbeat_at=ago(hours=1))
-    for _ in range(6):
-        JobFactory.create(running=True, worker=worker.pk)
-    crew = Crew("default")
-    assert [crew.count(vital) for vital in Vital] == [2, 1, 0, 1]
-    assert (crew.slots, crew.busy) == (6, 4)
-    assert (crew.serving("mail"), crew.serving("other")) == (2, 1)
-
-
-def test_healthy() -> None:
-    WorkerFactory.create()
-    enqueue(noop)
-    found = health("default")
-    assert found.is_healthy
-    assert found.probe_line.startswith("healthy: workers 1, ready jobs 1, the oldest for ")
-    assert found.probe_line.endswith(" s")
-    pause(everything=True)
-    assert health("default").probe_line.endswith("the oldest for 0 s; ready jobs in paused queues: 1")
 
 
 THRESHOLDS = {"*": {"age": 60, "depth": 3}, "mail": {"age": 600}, "slow": {"workers": 2, "age": None}}
@@ -85,13 +60,6 @@ def test_each_threshold() -> None:
     assert unserved.text == "idle: 0 workers serve it, at least 1 should"
     pause(everything=True)
     assert health("default").is_healthy, "the jobs wait on purpose"
-
-
-def test_missing_workers_are_told_once() -> None:
-    enqueue(noop)
-    JobFactory.create(queue_name="mail")
-    assert health("default").problems == (HealthProblem("no_worker", "", "no worker claims jobs"),)
-    assert health("default").probe_line == "unhealthy: no worker claims jobs"
 
 
 def test_a_worker_that_is_starting_is_told() -> None:
@@ -254,30 +222,17 @@ GROWS = "default grows: from 100 ready jobs to 500 within 10 min. 40 jobs/min ar
     [
         *((happen, None) for happen in (failing_seldom, partial(failing, 40), pause_is_over)),
         (silent, ("silent", "", "1 worker has sent no heartbeat for 1")),
-        (lost, ("lost", "", "3 running jobs have lost their workers, and wait for recovery")),
-        (failing, ("failures", "", "41 jobs failed in the last hour, 20 in the hour before")),
-        (paused, ("paused", "mail", "mail: paused, and 2 jobs wait")),
-        (all_paused, ("paused", "", "everything is paused")), (slow_job, ("slow_job", "", "Job ")),
-        (skipping, ("skips", "", "nightly: its last 3 runs were skipped, the latest because of job 904")),
         (growing, ("grows", "default", GROWS)),
     ],
 )  # fmt: skip
 def test_what_a_person_wants_to_know(happen: Callable[[], None], problem: tuple[str, ...] | None) -> None:
+    """The other problems are on the overview, where `tests/admin/test_overview.py` has their words."""
     WorkerFactory.create()
     happen()
     found = full_health("default")
     assert [(each.kind, each.queue_name) for each in found.problems] == ([problem[:2]] if problem else [])
     assert all(each.text.startswith(problem[2]) for each in found.problems if problem)
     assert found.headline.startswith("1 problem" if problem else "Healthy: ")
-
-
-def test_a_slow_job_is_named_with_what_is_usual() -> None:
-    slow_job()
-    [problem] = [each for each in full_health("default").problems if each.kind == "slow_job"]
-    usual = "95% of its attempts end within 1.0 s"
-    assert str(problem) == f"Job 904 of a.slow has run for 10 min; {usual}"
-    fix = "To see what it is doing now: manage.py pgqueue stack 904"
-    assert (problem.subject, problem.fix) == ("904", fix)
 
 
 def test_problems_of_the_health_come_first() -> None:
