@@ -201,6 +201,7 @@ def test_what_moves_the_next_run_is_told_and_nothing_else(one: Connection, news:
     schedule.resume()
     assert heard(news) == 1
     Schedule.objects.update(jitter=timedelta(seconds=1), every=timedelta(hours=2))
+    Schedule.objects.get().save()
     schedule.enqueue()
     fire(one)
     assert heard(news) == 0

@@ -127,7 +127,7 @@ def test_a_broken_row_does_not_stop_a_worker_whose_code_changes_it(app: App, bro
 
 
 def test_the_policy_of_a_schedule_from_the_admin_is_kept_up_to_date(registry: None) -> None:
-    row = ScheduleFactory.create(task_path="tests.app.tasks.mail", args=[1])
+    row: Any = ScheduleFactory.create(task_path="tests.app.tasks.mail", args=[1])
     Schedule.objects.update(policy=None)
     start_worker()
     row.refresh_from_db()
@@ -252,7 +252,7 @@ NIGHT = {"task": "tests.app.tasks.mail", "cron": "0 3 * * *", "args": [1]}
 
 
 def test_settings_come_change_and_go(registry: None, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
-    def started(**schedules: Any) -> Schedule:
+    def started(**schedules: Any) -> Any:
         settings.PGQUEUE = {"SCHEDULES": schedules}
         return start_worker()["night"]
 
