@@ -135,20 +135,6 @@ def test_the_job_counts_exactly_beyond_the_page(root: Client, monkeypatch: pytes
     assert said()[0].endswith("Jobs that would change: 3+.")
 
 
-def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
-    """A job that has been claimed, one that was done, one that is new: none of them was on the page."""
-    jobs = JobFactory.create_batch(5, scheduled=True)
-    page = ask(root, "cancel_jobs", jobs[0], across=True)
-    confirmed(root, page)
-    Job.objects.filter(pk=jobs[0].pk).update(status="running", worker=7, lease=1)
-    cancel(jobs[1].pk)
-    late = JobFactory.create(scheduled=True)
-    words = "3 jobs were cancelled, or asked to stop if they were running."
-    assert ran().result["words"] == f"{words} 2 others changed in the meantime and were left alone."
-    assert statuses(*jobs, late) == ["running", *["cancelled"] * 4, "pending"]
-    assert Job.objects.get(pk=jobs[0].pk).cancel_requested_at is None
-
-
 def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> None:
     """The jobs with the key are gone when the job runs. Others have the term in their arguments."""
     blocked = {"status": "blocked", "wait_position": 5, "waiting_reason": "full"}

@@ -58,31 +58,24 @@ def marks(of: Places) -> dict[tuple[str, int], tuple[datetime, int]]:
 FIRST = [first()]
 
 
-@pytest.mark.parametrize(("steps", "mark"), [
-    pytest.param([], (10, 4), id="just below the first job"),
-    *(
-        pytest.param([[first(due=due)]], (0.5, 0), id=f"never later than half a second ago: {due}")
-        for due in (0.4, 0, -1, -86400)
-    ),
-    pytest.param(
-        [FIRST, [row(5, 10), row(6, 9), row(7, 3)]], (3, 7), id="a claim moves it to its last job"
-    ),
-    pytest.param([FIRST, [row(5, 10), row(6, 10)]], (10, 6), id="jobs of one time differ by their id"),
-    *(
-        pytest.param(
-            [FIRST, [row(7, due)]], (0.5, 0), id=f"a claim moves it up to half a second ago: {due}"
-        )
-        for due in (0.4, 0)
-    ),
-    pytest.param(
-        [FIRST, [row(7, 3)], [row(6, 9)], [row(8, 0, clock=ago(60))]],
-        (3, 7),
-        id="a claim never lowers it",
-    ),
-    pytest.param([FIRST, [first(due=5)]], (10, 4), id="a first job above does not raise it"),
-    pytest.param([FIRST, [first(due=60, pk=9)]], (60, 8), id="a first job below lowers it"),
-])  # fmt: skip
-def test_the_mark_of_a_range(steps: list[list[Any]], mark: tuple[float, int]) -> None:
+#: What is found and claimed, and the mark after that.
+MARKS: dict[str, tuple[list[list[Any]], tuple[float, int]]] = {
+    "just below the first job": ([], (10, 4)),
+    **{f"never later than half a second ago: {due}": ([[first(due=due)]], (0.5, 0))
+       for due in (0.4, 0, -1, -86400)},
+    "a claim moves it to its last job": ([FIRST, [row(5, 10), row(6, 9), row(7, 3)]], (3, 7)),
+    "jobs of one time differ by their id": ([FIRST, [row(5, 10), row(6, 10)]], (10, 6)),
+    **{f"a claim moves it up to half a second ago: {due}": ([FIRST, [row(7, due)]], (0.5, 0))
+       for due in (0.4, 0)},
+    "a claim never lowers it": ([FIRST, [row(7, 3)], [row(6, 9)], [row(8, 0, clock=ago(60))]], (3, 7)),
+    "a first job above does not raise it": ([FIRST, [first(due=5)]], (10, 4)),
+    "a first job below lowers it": ([FIRST, [first(due=60, pk=9)]], (60, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MARKS)
+def test_the_mark_of_a_range(case: str) -> None:
+    steps, mark = MARKS[case]
     known = places()
     assert known.keys() == []
     known.learn([first("b")], 0)
