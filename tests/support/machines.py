@@ -18,11 +18,21 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from .waiting import until
+
+
+def _lacks(what: str, context: AbstractContextManager[Any]) -> str:
+    """Return what is missing if the context cannot be entered."""
+    try:
+        with context:
+            return ""
+    except (OSError, subprocess.CalledProcessError):
+        return what
 
 
 class FarPlace:
@@ -79,11 +89,7 @@ def lacks_far_place() -> str:
     """Return what this machine lacks for it, or nothing."""
     if shutil.which("ip") is None:
         return "the program ip (iproute2)"
-    try:
-        with far_place():
-            return ""
-    except subprocess.CalledProcessError:
-        return "the right to make network namespaces"
+    return _lacks("the right to make network namespaces", far_place())
 
 
 def _ip(*arguments: str) -> None:
@@ -121,7 +127,8 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
     status = folder.stat()
     with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
         subprocess.run(["cp", "-a", f"{folder}/.", aside], check=True)
-        _mount("-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(folder))
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(folder)]
+        subprocess.run(mount, check=True, capture_output=True)
         try:
             os.chown(folder, status.st_uid, status.st_gid)
             subprocess.run(["cp", "-a", f"{aside}/.", str(folder)], check=True)
@@ -136,15 +143,7 @@ def lacks_small_disks() -> str:
     if sys.platform != "linux":
         return "tmpfs"
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with small_disk(Path(folder), 1):
-                return ""
-        except (OSError, subprocess.CalledProcessError):
-            return "the right to mount a tmpfs"
-
-
-def _mount(*arguments: str) -> None:
-    subprocess.run(["mount", *arguments], check=True, capture_output=True)
+        return _lacks("the right to mount a tmpfs", small_disk(Path(folder), 1))
 
 
 ROOT = Path("/sys/fs/cgroup")
@@ -189,11 +188,7 @@ def enter(folder: str | Path) -> None:
 
 def lacks_memory_group() -> str:
     """Return what this machine lacks for it, or nothing."""
-    try:
-        with memory_group(2**30):
-            return ""
-    except OSError:
-        return "the right to make memory cgroups"
+    return _lacks("the right to make memory cgroups", memory_group(2**30))
 
 
 def _make() -> Path:
