@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -232,14 +232,3 @@ def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
     query = "SELECT group_key, id FROM _pgqueue_groups_after('default', 0, %s, %s)"
     assert one.execute(query, ("", 9)).fetchall() == [("a", jobs[1]), ("b", jobs[0]), ("c", jobs[3])]
     assert one.execute(query, ("a", 1)).fetchall() == [("b", jobs[0])]
-
-
-def test_a_search_by_time_tells_jobs_with_a_group_from_others(one: Connection) -> None:
-    first, second = grouped(one, "b", "a")
-    (plain,) = add(one)
-    query = "SELECT id, group_key, is_known FROM _pgqueue_first_due(NULL, '{}', %s, %s, %s, %s, %s, 500)"
-    nothing: list[list[Any]] = [[], [], [], [], []]
-    new = (plain, None, False)
-    assert one.execute(query, nothing).fetchall() == [new, (first, "b", False)]
-    known = (["default"], [True], [0], [datetime(2000, 1, 1, tzinfo=UTC)], [0])
-    assert one.execute(query, known).fetchall() == [new, (first, "b", True), (second, "a", True)]

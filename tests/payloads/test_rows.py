@@ -215,13 +215,6 @@ def test_many_payloads_and_other_calls(order: Order) -> None:
     assert sum('INSERT INTO "receipts_receipt"' in query["sql"] for query in queries) == 1
 
 
-def test_a_plain_job_pays_nothing(django_assert_num_queries: Any) -> None:
-    enqueue(noop)
-    with django_assert_num_queries(2):
-        enqueue(noop)
-        enqueue_many(noop.bind() for _ in range(10))
-
-
 def test_keys_in_columns_are_those_of_an_enqueue(order: Order) -> None:
     rows: list[dict[str, Any]] = [
         {"order": order, "customer": "ann"}, {"order": None, "customer": None},
