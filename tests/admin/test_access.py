@@ -75,6 +75,8 @@ SENT = {
     "priority": "9", "status": "failed", "backoff_base": "5",
 }  # fmt: skip
 MOST = 30  # statements of a page: two read the permissions, and a part that is too slow takes one more
+#: The addresses to which a page leads, without those of Django itself.
+LINKS = r'(?:href|action)="(/admin/(?!logout|password|jsi18n)[^"?]+)'
 ARGUMENTS: dict[str, Any] = {"args": ["zanzibar"], "kwargs": {"to": "zanzibar"}}
 
 
@@ -157,18 +159,14 @@ def test_each_page_button_and_action_needs_only_its_permissions(
             assert button == "history" or viewer.post(address, data).status_code < 500, name
             if response["Content-Type"].startswith("text/html"):
                 pages[address] = response.content.decode()
-    links = {link: page for page, html in pages.items() for link in links_on(html)}
+    found = ((unescape(link), page) for page, html in pages.items() for link in re.findall(LINKS, html))
+    links = dict(found)
     others = {resolve(link).view_name: link for link in links.keys() - pages.keys()}  # one link to each page
     assert any(f"/{kind}/" in link for link in links)
     assert [page for page, html in pages.items() if "pgqueue-do-" in html] == [], "has a button"
     closed = {link for link in others.values() if viewer.get(link).status_code not in {200, 302}}
     assert {link: links[link] for link in closed} == {}
     assert stored() == before
-
-
-def links_on(html: str) -> set[str]:
-    """Return the addresses to which a page leads, without those of Django itself."""
-    return set(map(unescape, re.findall(r'(?:href|action)="(/admin/(?!logout|password|jsi18n)[^"?]+)', html)))
 
 
 @pytest.mark.promise("get-changes-nothing", "no-forbidden-button")

@@ -540,19 +540,14 @@ def paused() -> Job:
     return JobFactory.create(queue_name="mail")
 
 
+def in_line(key: str) -> Job:
+    JobFactory.create(id=101, running=True, limit_key=key)
+    return JobFactory.create(limit_key=key, wait_position=1)
+
+
 def limited() -> Job:
     set_limit(name="send", concurrency=1)
-    JobFactory.create(id=101, running=True, limit_key="send/a b")
-    return JobFactory.create(limit_key="send/a b", wait_position=1)
-
-
-def limited_by_default() -> Job:
-    JobFactory.create(id=101, running=True, limit_key="send")
-    return JobFactory.create(limit_key="send", wait_position=1)
-
-
-def after_batch() -> Job:
-    return JobFactory.create(parents=[BatchFactory.create(id=201, is_open=True, name="<import>")])
+    return in_line("send/a b")
 
 
 def behind() -> Job:
@@ -563,8 +558,11 @@ def behind() -> Job:
 
 #: How to make a job, and the permission for the links.
 CASES: dict[str, Callable[[], Job]] = {
-    "view_pause": paused, "view_limit": limited, "add_limit": limited_by_default,
-    "view_jobbatch": after_batch, "view_job": behind,
+    "view_pause": paused, "view_limit": limited, "view_job": behind,
+    "add_limit": lambda: in_line("send"),
+    "view_jobbatch": lambda: JobFactory.create(
+        parents=[BatchFactory.create(id=201, is_open=True, name="<import>")]
+    ),
     "view_worker": lambda: JobFactory.create(queue_name="mail"),
 }  # fmt: skip
 

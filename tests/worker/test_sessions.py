@@ -140,12 +140,6 @@ def old(transactional_db: None) -> Iterator[Session]:
         yield session
 
 
-@pytest.fixture
-def _without_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The role of this worker must not end the session of another role."""
-    monkeypatch.setattr(Registration, "_end_last_session", lambda self, session: None)
-
-
 def registration(**options: Any) -> Registration:
     return Registration(WorkerOptions(**options), worker=7, supervisor=1)
 
@@ -182,11 +176,13 @@ def test_a_session_that_does_not_end_is_not_waited_for_for_long(
     assert not registered().holds_lock
 
 
-@pytest.mark.usefixtures("_without_the_right")
 def test_a_worker_whose_last_session_ends_late_gets_its_lock_and_gives_back_what_that_has_claimed(
     monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
-    """The new session has looked for claims that are not its own already, when it was opened."""
+    """Its role must not end the session. The new session has looked for claims that are not its own already,
+    when it was opened.
+    """
+    monkeypatch.setattr(Registration, "_end_last_session", lambda self, session: None)
     monkeypatch.setattr(sessions, "REGISTER_EVERY", 0.05)
     producer = make_producer(queues=("other",))
     shown = producer.jobs._started_jobs  # what its supervisor repeats with each heartbeat

@@ -372,15 +372,13 @@ def prepared(name: str) -> Iterator[Any]:
             connections.settings[each]["OPTIONS"] = options
 
 
-def client_end(raw: Any) -> list[int]:
+def ends(raw: Any) -> tuple[list[int], list[int]]:
+    """Return what is set for the client's and for the server's end of a connection."""
     with socket.socket(fileno=socket.dup(raw.fileno())) as ours:
-        return [ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in CLIENT]
-
-
-def server_end(raw: Any) -> list[int]:
+        client = [ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in CLIENT]
     rows = raw.execute("SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", [list(SERVER)])
     found = dict(rows.fetchall())
-    return [int(found[name]) for name in SERVER]
+    return client, [int(found[name]) for name in SERVER]
 
 
 CONFIGURED = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
@@ -401,7 +399,7 @@ def test_both_ends_give_up_in_time(case: str, settings: Any, wording: Any) -> No
     with alias("mine", opened=False, **changes) as name, prepared(name) as raw:
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         with closing(connect(name)) as worker:
-            found = [(client_end(each), server_end(each)) for each in (raw, worker.connection)]
+            found = [ends(raw), ends(worker.connection)]
     assert "\n".join(map(str, found)) == wording
 
 

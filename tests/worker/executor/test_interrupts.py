@@ -59,11 +59,6 @@ def timeout_of(job: Job) -> Timeout:
     return until(lambda: TIMEOUTS.get(job.pk))
 
 
-def error_class(job: Any) -> str:
-    name: str = fresh(job).errors[-1]["class"]
-    return name
-
-
 ENDS = {  # status, result, attempts, errors
     "sync": (timing.waits_for.bind("a"), "failed", None, 1, 1),
     "async": (timing.awaits.bind("a"), "failed", None, 1, 1),
@@ -180,8 +175,8 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbors_finish(settings:
         tasks.gate("a").set()
     assert fresh(neighbor).status == "done"
     assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
-    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
     (error,) = fresh(job).errors
+    assert error["class"] == "django_pgqueue.exceptions.TaskTimeout"
     assert "its process was replaced" in error["message"]
     assert functions(error["traceback"])[0] == "deaf", "its stack of that moment"
     assert fresh(waiting).status == "pending"

@@ -4,6 +4,8 @@ up others, in this worker or in the queue.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -90,37 +92,21 @@ def test_averages_rise_at_once_and_fall_gradually() -> None:
 THREADS, SLOTS = 4, 2_000
 
 
-class Executor:
-    """Holds the jobs that it gets until the test says that they have ended."""
-
-    def __init__(self) -> None:
-        self.sync = self.asynchronous = 0
-        self.sought: list[str] = []
-
-    def held(self) -> tuple[int, int]:
-        return self.sync, self.asynchronous
-
-    def find_task(self, path: str) -> None:
-        self.sought.append(path)
-
-
 class Two(Demand):
-    """A demand of two kinds, with a clock of the test."""
+    """A demand of two kinds, with a clock of the test, which says what the executor holds."""
 
     now = 100.0
 
     def __init__(self) -> None:
-        self.executor = Executor()
-        super().__init__(THREADS, SLOTS, self.executor, {"sync": False, "async": True}.get)  # type: ignore[arg-type]
+        self.holds, self.sought = {"sync": 0, "async": 0}, list[str]()
+        executor: Any = SimpleNamespace(held=self.holds.values, find_task=self.sought.append)
+        super().__init__(THREADS, SLOTS, executor, {"sync": False, "async": True}.get)
 
     def claim(self, text: str) -> str:
         """Dispatch a claim of these jobs, and return those that are requeued."""
         runs, others = self.split(rows(text))
         for row in runs:
-            if row.task_path == "async":
-                self.executor.asynchronous += 1
-            else:
-                self.executor.sync += 1
+            self.holds[row.task_path] += 1
         return "".join(row.task_path[0] for row in others)
 
 
@@ -142,7 +128,7 @@ def ran(text: str, seconds: float) -> list[Result]:
 
 def test_async_jobs_soon_fill_all_slots_and_do_not_wait_for_threads(two: Two) -> None:
     claims = 0
-    while two.executor.asynchronous < SLOTS:
+    while two.holds["async"] < SLOTS:
         assert two.claim("a" * two.wanted(0, 0)) == ""
         claims += 1
     assert claims <= 10
@@ -163,10 +149,10 @@ def test_jobs_without_room_go_back_and_those_behind_them_are_looked_for_now_and_
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
     two.now += 30
     assert two.claim("ssssaaaa") == "ssss"
-    assert two.executor.asynchronous == 4
+    assert two.holds["async"] == 4
     two.now += PAUSE
     assert two.wanted(8, 0) >= BATCH
-    two.executor.sync = 3
+    two.holds["sync"] = 3
     two.now -= PAUSE / 2
     assert two.wanted(7, 0) >= 1  # a thread is free: there is no pause
 
@@ -174,7 +160,7 @@ def test_jobs_without_room_go_back_and_those_behind_them_are_looked_for_now_and_
 def test_async_jobs_go_on_without_a_pause_while_threads_are_busy(two: Two) -> None:
     assert two.claim("ssss" + "a" * 96) == ""
     for _ in range(5):
-        two.executor.asynchronous = 0
+        two.holds["async"] = 0
         wanted = two.wanted(4, 0)
         assert wanted >= BATCH
         assert two.claim("a" * wanted) == ""
@@ -182,7 +168,7 @@ def test_async_jobs_go_on_without_a_pause_while_threads_are_busy(two: Two) -> No
 
 def test_the_task_of_an_unknown_job_is_found_although_no_thread_is_free(two: Two) -> None:
     assert two.claim("ssss??") == "uu"
-    assert two.executor.sought == ["unknown"]
+    assert two.sought == ["unknown"]
 
 
 def test_run_times_count_for_their_kind(two: Two) -> None:
