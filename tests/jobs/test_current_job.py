@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.apps import apps
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import CurrentJob, cancel
 from django_pgqueue.models import Job
-from tests.support.factories import JobFactory, claimed
+from django_pgqueue.testing import fake_job
+from tests.support.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
-
-
-class Running:
-    """What a worker knows about a running job."""
-
-    def __init__(self, row: Job) -> None:
-        self.row = claimed(row.pk)
-        self.asked_to_stop = False
-        self.cancel_event = Event()
-        self.extended: list[float | timedelta] = []
-        self.steps: Any = None
-        self.progress: Any = None
-        self.parents: Any = None
-        self.batch: Any = None
-        columns = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
-        self.job = CurrentJob(cast("Any", self), "default", **columns)
-
-    def extend(self, seconds: float | timedelta) -> bool:
-        self.extended.append(seconds)
-        return True
 
 
 @pytest.fixture
@@ -49,12 +27,13 @@ def row() -> Job:
 
 
 @pytest.fixture
-def running(row: Job) -> Running:
-    return Running(row)
+def job(row: Job) -> Iterator[Any]:
+    """The job as its task sees it."""
+    with fake_job(id=row.pk, task_path=row.task_path, metadata=row.metadata) as job:
+        yield job
 
 
-def test_it_is_a_job(row: Job, running: Running) -> None:
-    job = running.job
+def test_it_is_a_job(row: Job, job: Any) -> None:
     assert isinstance(job, Job)
     assert job == row
     assert row == job
@@ -71,24 +50,20 @@ def test_it_is_a_job(row: Job, running: Running) -> None:
     assert type(job) is CurrentJob
 
 
-def test_it_asks_its_worker(running: Running) -> None:
-    job = running.job
-    with CaptureQueriesContext(connection) as queries:
-        before = (job.cancel_requested, job.wait_for_cancel(0))
-        running.asked_to_stop = True
-        running.cancel_event.set()
-        after = (job.cancel_requested, job.wait_for_cancel(60))
-    assert (before, after, len(queries)) == ((False, False), (True, True), 0)
-    assert job.extend(5)
-    assert async_to_sync(job.aextend)(timedelta(minutes=1))
-    assert running.extended == [5, timedelta(minutes=1)]
+def test_it_asks_its_worker(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        for asked in (False, True):
+            with fake_job(cancel_requested=asked) as job:
+                assert (job.cancel_requested, job.wait_for_cancel(0)) == (asked, asked)
+        assert job.extend(5)
+        assert async_to_sync(job.aextend)(timedelta(minutes=1))
 
 
-def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> None:
-    assert cancel(running.job) == 1
-    before = running.job.cancel_requested  # the worker does not know of it yet
-    running.job.refresh_from_db()
-    assert (before, running.job.cancel_requested) == (False, True)
+def test_the_row_may_say_first_that_it_is_asked_to_stop(job: Any) -> None:
+    assert cancel(job) == 1
+    before = job.cancel_requested  # the worker does not know of it yet
+    job.refresh_from_db()
+    assert (before, job.cancel_requested) == (False, True)
 
 
 @pytest.mark.parametrize("copied", [
@@ -96,8 +71,7 @@ def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> Non
     copy.deepcopy,
     lambda job: pickle.loads(pickle.dumps(job)),  # noqa: S301
 ])  # fmt: skip
-def test_a_copy_is_a_plain_job(running: Running, copied: Callable[[Any], Any]) -> None:
-    job = running.job
+def test_a_copy_is_a_plain_job(job: Any, copied: Callable[[Any], Any]) -> None:
     found = copied(job)
     assert type(found) is Job
     assert found == job
@@ -110,9 +84,9 @@ def test_a_copy_is_a_plain_job(running: Running, copied: Callable[[Any], Any]) -
     assert job.extend(5)
 
 
-def test_what_is_read_through_it_is_a_plain_job(row: Job, running: Running) -> None:
+def test_what_is_read_through_it_is_a_plain_job(row: Job, job: Any) -> None:
     """Generic code uses ``type(job).objects``."""
-    mine = type(running.job).objects.filter(pk=row.pk)
+    mine = type(job).objects.filter(pk=row.pk)
     assert type(mine.get()) is Job
     assert mine.cancel() == 1
     with pytest.raises(Job.DoesNotExist):
@@ -125,8 +99,8 @@ def test_a_plain_job_cannot_ask() -> None:
     assert Job(cancel_requested_at=datetime.now(UTC)).cancel_requested
 
 
-def test_it_is_no_model_of_the_project(running: Running) -> None:
+def test_it_is_no_model_of_the_project(job: Any) -> None:
     assert CurrentJob not in apps.get_models(include_auto_created=True)
     assert CurrentJob._meta.concrete_model is Job
-    assert ContentType.objects.get_for_model(running.job) == ContentType.objects.get_for_model(Job)
+    assert ContentType.objects.get_for_model(job) == ContentType.objects.get_for_model(Job)
     assert "currentjob" not in apps.all_models["django_pgqueue"]
