@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 #: To look at a few pages while they are written, fewer rows will do.
 ROWS = int(os.environ.get("BROWSER_ROWS", "100000"))
-#: For a button that does not come, or a page: milliseconds.
 #: Without a GPU, drawing as if there were one takes a tenth of the time of the tests.
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 ]  # fmt: skip
+#: For a button that does not come, or a page: milliseconds.
 TIMEOUT = 10_000
 #: How the pages are looked at.
 LOOKS: dict[str, dict[str, Any]] = {
@@ -117,9 +117,10 @@ Open = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="session")
-def profiles(console: str, chromium: Browser) -> Iterator[Callable[..., BrowserContext]]:
-    """Make a profile of the browser, in which a user is logged in."""
-    made: list[BrowserContext] = []
+def profiles(console: str, chromium: Browser) -> dict[bool, Callable[..., BrowserContext]]:
+    """Make a profile of the browser, in which a user is logged in: a fresh one, or one that is kept, so that
+    static files are read once for each look and user.
+    """
 
     def make(look: str, user: str, **more: Any) -> BrowserContext:
         profile = chromium.new_context(base_url=console, **LOOKS[look], **more)
@@ -128,18 +129,9 @@ def profiles(console: str, chromium: Browser) -> Iterator[Callable[..., BrowserC
         client.force_login(User.objects.get(username=user))
         session = client.cookies[settings.SESSION_COOKIE_NAME].value
         profile.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": console}])
-        made.append(profile)
         return profile
 
-    yield make
-    for each in made:
-        each.close()
-
-
-@pytest.fixture(scope="session")
-def kept(profiles: Callable[..., BrowserContext]) -> Callable[..., BrowserContext]:
-    """The same, but the profile is kept, so that static files are read once for each look and user."""
-    return cache(profiles)
+    return {True: make, False: cache(make)}
 
 
 @pytest.fixture
@@ -150,10 +142,7 @@ def pressed() -> Pressed:
 
 @pytest.fixture
 def window(
-    profiles: Callable[..., BrowserContext],
-    kept: Callable[..., BrowserContext],
-    faults: Faults,
-    pressed: Pressed,
+    profiles: dict[bool, Callable[..., BrowserContext]], faults: Faults, pressed: Pressed
 ) -> Iterator[Open]:
     """Open a window as a user: ``window("phone", user="viewer")``. With ``fresh``, nothing is kept in it from
     other tests, and nothing for them. More options are those of the browser.
@@ -162,7 +151,7 @@ def window(
 
     def open_one(look: str = "light", *, user: str = "root", fresh: bool = False, **more: Any) -> Page:
         keep_alive("default")
-        page = (profiles if fresh else kept)(look, user, **more).new_page()
+        page = profiles[fresh](look, user, **more).new_page()
         pages.append(page)
         faults.watch(page)
         page.on("request", pressed.note)

@@ -5,7 +5,7 @@ too small to be tapped.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -138,24 +138,18 @@ def _names(places: list[str]) -> set[str]:
     return set(re.findall(r'id="[^"]*"', " ".join(places)))
 
 
-def overflow(page: Page) -> list[str]:
-    """Return what makes the page scroll sideways."""
-    found: list[str] = page.evaluate(_WIDE)
+def _found(script: str, page: Page) -> list[str]:
+    found: list[str] = page.evaluate(script)
     return found
 
 
-def bare_times(page: Page) -> list[str]:
-    """Return the texts with a time that is no ``<time>``. Data and logs may have any text, and the legend of
-    a chart has that of its table.
-    """
-    found: list[str] = page.evaluate(_BARE_TIMES)
-    return found
-
-
-def small(page: Page) -> list[str]:
-    """Return what is smaller than 24 px on a phone."""
-    found: list[str] = page.evaluate(_SMALL)
-    return found
+#: What makes the page scroll sideways.
+overflow = partial(_found, _WIDE)
+#: The texts with a time that is no ``<time>``. Data and logs may have any text, and the legend of a chart has
+#: that of its table.
+bare_times = partial(_found, _BARE_TIMES)
+#: What is smaller than 24 px on a phone.
+small = partial(_found, _SMALL)
 
 
 @cache

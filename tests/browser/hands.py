@@ -1,5 +1,5 @@
-"""What a person does on a page: press buttons, tick rows, read the message. And the actions of the admin:
-their names, where they are offered, and which ones a window has sent.
+"""What a person does on a page: press buttons, tick rows, read the message. And the pages and actions of the
+admin: their names, their addresses, and which actions a window has sent.
 
 An action is a POST to a page of this package. Its name is that of the URL: ``job_retry``. If the URL has
 several actions, the one of the list, or the button, follows: ``job_changelist retry_jobs``, ``job_overview
@@ -9,22 +9,21 @@ pause``. A confirmation has the name of what it confirms.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from html.parser import HTMLParser
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
 from django.db.models import Model
+from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, resolve, reverse
 
-from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
+from django_pgqueue.models import Job, JobBatch, Limit, Queue, Worker
 
 if TYPE_CHECKING:
-    from django.db.models import Model
-    from django.test import Client
     from playwright.sync_api import Page, Request
 
 #: What they give as a reason, which pages must escape.
@@ -58,6 +57,22 @@ def tick(page: Page, rows: Iterable[Job | int | str], action: str) -> None:
     press(page, "^(run|go)$")
 
 
+def answer(path: str) -> Any:
+    """Return what the server answers to a superuser."""
+    client = Client(headers={"host": "127.0.0.1"})
+    client.force_login(User.objects.get(username="root"))
+    return client.get(path)
+
+
+def is_page(path: str) -> bool:
+    """Return whether a look is answered by a page, and not by a part that is shown anew, or not at all: some
+    addresses are for actions, or for nobody.
+    """
+    found = answer(path)
+    assert found.status_code in {200, 302, 403, 405}
+    return found.status_code == 200 and b"</title>" in found.content
+
+
 def delete(page: Page) -> None:
     """Delete the row of a page, with Django's own pages."""
     with page.expect_navigation():
@@ -65,111 +80,22 @@ def delete(page: Page) -> None:
     press(page, SURE)
 
 
-# --- The actions of the admin
-
-
-#: The values of these fields tell the actions of one URL apart.
-TELLING = ("action", "button")
-
-
-def name_of(url: str, fields: Mapping[str, str]) -> str | None:
-    """Return the name of the action that a POST with these fields is; None if it is not of this package."""
-    try:
-        match: Any = resolve(urlsplit(url).path)
-    except Resolver404:
-        return None
-    name = match.url_name or ""
-    if not name.startswith(PREFIX):
-        return None
-    return " ".join([name.removeprefix(PREFIX), *filter(None, map(fields.get, TELLING))])
-
-
 class Pressed(set[str]):
     """The names of the actions that pages have sent."""
 
     def note(self, request: Request) -> None:
-        """Add the action of a request."""
-        if request.method == "POST":
-            name = name_of(request.url, dict(parse_qsl(request.post_data or "")))
-            self.update([name] if name else [])
-
-
-def offered(client: Client) -> set[str]:
-    """Return the actions for which the pages offer a button to a user, for rows of each kind."""
-    found: set[str | None] = set()
-    for path in {*map(address, NAMES), *map(change, _rows()), *_groups()}:
-        answer = client.get(path)
-        if answer.status_code == 200:
-            found |= _Forms(path).names(answer.content.decode())
-    return {name for name in found if name}
-
-
-def buttons(client: Client) -> set[str]:
-    """Return the addresses that answer to a POST only."""
-    return {path for path in map(address, NAMES) if client.get(path).status_code == 405}
-
-
-def _rows() -> Iterator[Model]:
-    """Yield some rows of each kind, and jobs in each state."""
-    for model in (Worker, Pause, Schedule, JobBatch, Limit, Queue):
-        yield from model._default_manager.order_by("pk")[:5]
-    for status in Job.Status.values:
-        yield from Job.objects.filter(status=status, queue_name="demo-flows").order_by("-pk")[:1]
-
-
-def _groups() -> Iterator[str]:
-    for muted in (True, False):
-        for group in FailureGroup.objects.filter(muted_at__isnull=not muted)[:1]:
-            yield page("job_failure", group.pk)
-
-
-class _Forms(HTMLParser):
-    """The forms of a page that send a POST, and what their buttons send."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self._page = page
-        self._target: str | None = None
-        self._fields: dict[str, str] = {}
-        self._choice = ""
-        self._found: set[str | None] = set()
-
-    def names(self, html: str) -> set[str | None]:
-        """Return the names of the actions that a page offers."""
-        self.feed(html)
-        return self._found
-
-    def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
-        """Collect the fields of the form, and note what each button and each choice would send."""
-        values = {name: value or "" for name, value in given}
-        if tag == "form" and values.get("method", "").lower() == "post":
-            self._target, self._fields = urljoin(self._page, values.get("action", "")), {}
-        elif self._target is None:
+        """Add the action of a request, if it is one of this package."""
+        if request.method != "POST":
             return
-        elif tag == "input" and values.get("type") == "hidden":
-            self._fields[values["name"]] = values.get("value", "")
-        elif tag == "select":
-            self._choice = values.get("name", "")
-        elif tag == "option" and self._choice in TELLING and values.get("value"):
-            self._note({self._choice: values["value"]})
-        elif tag == "button" or values.get("type") == "submit":
-            self._press(values)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Leave the form, or the choice."""
-        if tag == "form":
-            self._target = None
-        elif tag == "select":
-            self._choice = ""
-
-    def _press(self, button: dict[str, Any]) -> None:
-        # The list has one button for all of its actions.
-        if button.get("type") != "button" and button.get("name") != "index":
-            self._note({button.get("name", ""): button.get("value", "")})
-
-    def _note(self, more: Mapping[str, str]) -> None:
-        assert self._target is not None
-        self._found.add(name_of(self._target, {**self._fields, **more}))
+        try:
+            match: Any = resolve(urlsplit(request.url).path)
+        except Resolver404:
+            return
+        name = match.url_name or ""
+        if name.startswith(PREFIX):
+            fields = parse_qs(request.post_data or "")
+            told = [fields[field][-1] for field in ("action", "button") if field in fields]
+            self.add(" ".join([name.removeprefix(PREFIX), *told]))
 
 
 # --- All pages of the queue in the admin, found by the names of their URLs
@@ -208,15 +134,14 @@ def page(name: str, *parts: Any) -> str:
 
 
 def _value(name: str, part: str) -> Any:
-    known: dict[str, Callable[[str], Any]] = {
-        "object_id": _object,
-        "fingerprint": lambda _: _failed().error_fingerprint,
-        "task_path": lambda _: _failed().task_path,
-        "path": lambda _: _failed().task_path,
+    known: dict[str, Callable[[], Any]] = {
+        "object_id": lambda: _object(name),
+        "fingerprint": lambda: _failed().error_fingerprint,
+        "task_path": lambda: _failed().task_path,
+        "path": lambda: _failed().task_path,
     }
-    if part not in known:
-        raise LookupError(f"Add to known a value for <{part}> in the address of {name}.")
-    return known[part](name)
+    assert part in known, f"Add to known a value for <{part}> in the address of {name}."
+    return known[part]()
 
 
 def _failed() -> Job:

@@ -12,11 +12,10 @@ from django.utils import timezone
 __all__ = ["POLICY", "strict_policy", "zone_of_the_user"]
 
 POLICY = "default-src 'self'"
+Respond = Callable[[HttpRequest], HttpResponse]
 
 
-def strict_policy(
-    get_response: Callable[[HttpRequest], HttpResponse],
-) -> Callable[[HttpRequest], HttpResponse]:
+def strict_policy(get_response: Respond) -> Respond:
     """Send the policy with each answer."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -27,9 +26,7 @@ def strict_policy(
     return middleware
 
 
-def zone_of_the_user(
-    get_response: Callable[[HttpRequest], HttpResponse],
-) -> Callable[[HttpRequest], HttpResponse]:
+def zone_of_the_user(get_response: Respond) -> Respond:
     """Activate the time zone of the user, if it is known."""
 
     def middleware(request: HttpRequest) -> HttpResponse:

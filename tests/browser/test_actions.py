@@ -6,41 +6,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.test import Client, override_settings
+from django.test import RequestFactory, override_settings
 from django.utils import timezone
 
-from django_pgqueue import pause, set_limit
+from django_pgqueue import pause
 from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.jobs import chunks
 from django_pgqueue.models import FailureGroup, Job, JobBatch, Limit, Pause, Queue, Schedule, Worker
-from django_pgqueue.monitoring.failures import mute
 from tests.support import schedules
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, WorkerFactory
 from tests.support.figures import fold, note
 from tests.support.waiting import until
 from tests.support.workers import working
 
+from .faults import SEEN, axe, overflow
 from .hands import (
+    NAMES,
     REASON,
     SURE,
     Pressed,
     address,
-    buttons,
+    answer,
     change,
     delete,
-    name_of,
-    offered,
     page as address_of,
     press,
     said,
@@ -59,8 +58,7 @@ TASK = "tests.app.tasks.noop"
 Rows = QuerySet[Any]
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """The page, the name of the story, and its rows."""
 
     page: Page
@@ -239,18 +237,13 @@ def on_overview(name: str) -> Rows:
     return Pause.objects.filter(name="demo-images")
 
 
-@dataclass(frozen=True)
-class Story:
-    """What is pressed, named as in ``pressed.py``, by whom, on which rows, and the steps."""
+class Story(NamedTuple):
+    """What is pressed, named as in ``hands.py``, by whom, on which rows, and the steps."""
 
     presses: str
     user: str
     make: Callable[[str], Rows]
     steps: tuple[Step, ...]
-
-
-def steps(*found: Step) -> tuple[Step, ...]:
-    return found
 
 
 LIST = "job_changelist"
@@ -259,22 +252,22 @@ LATER = {"deadline__gt": Now() + timedelta(minutes=30)}
 ASKED = sees("2 jobs are selected. Nothing has changed yet.")
 IN_THREE_DAYS = (timezone.now() + timedelta(days=3)).replace(microsecond=0)
 STORIES: dict[str, Story] = {
-    "retry a job": Story("job_retry", "operator", jobs(failed=True), steps(
+    "retry a job": Story("job_retry", "operator", jobs(failed=True), (
         opens, button("^retry", "Enter"), says("1 job runs again."), are(status="pending"),
     )),
-    "cancel a job": Story("job_cancel", "operator", jobs(scheduled=True), steps(
+    "cancel a job": Story("job_cancel", "operator", jobs(scheduled=True), (
         opens, button("^cancel"), says("1 job was cancelled"), are(status="cancelled"),
     )),
-    "run a job now": Story("job_run_now", "operator", jobs(scheduled=True), steps(
+    "run a job now": Story("job_run_now", "operator", jobs(scheduled=True), (
         opens, button("^run now", "Space"), says("1 job is due now."), are(run_after__lte=Now()),
     )),
-    "give a job an hour": Story("job_extend", "operator", jobs(**DUE_SOON), steps(
+    "give a job an hour": Story("job_extend", "operator", jobs(**DUE_SOON), (
         opens, button("^give it one more hour"), says("1 job has one more hour."), are(**LATER),
     )),
-    "ask what a job does": Story("job_stack", "viewer", jobs(running=True), steps(
+    "ask what a job does": Story("job_stack", "viewer", jobs(running=True), (
         opens, button("^show the stack"), sees("The worker has not answered yet."),
     )),
-    "edit a job after mistakes": Story("job_edit", "operator", jobs(scheduled=True), steps(
+    "edit a job after mistakes": Story("job_edit", "operator", jobs(scheduled=True), (
         opens, button("^edit"), leads("text=No, take me back"), are(priority=0),
         button("^edit"), button("^save"), sees("Enter at least one value to change."),
         fills(queue_name="not a name!", priority="7"), button("^save"), are(priority=0), keeps(priority="7"),
@@ -282,7 +275,7 @@ STORIES: dict[str, Story] = {
         are(priority=7, queue_name="mail", run_after__gt=Now()),
     )),
     "enqueue again after mistakes": Story(
-        "job_clone", "editor", jobs(failed=True, task="tests.app.tasks.mail", args=[1]), steps(
+        "job_clone", "editor", jobs(failed=True, task="tests.app.tasks.mail", args=[1]), (
         opens, leads("text=Enqueue again"),
         fills(args="{}"), button("^enqueue again"), sees("Enter a JSON list."), keeps(args="{}"),
         fills(args="[1,"), button("^enqueue again"), sees("Enter a valid JSON."), keeps(args="[1,"),
@@ -290,48 +283,48 @@ STORIES: dict[str, Story] = {
         fills(args="[22]"), button("^enqueue again", "Enter"), says("was enqueued."), sees("[22]", "pending"),
         are(status="failed", args=[1]),
     )),
-    "retry jobs": Story("job_changelist retry_jobs", "operator", jobs(2, failed=True), steps(
+    "retry jobs": Story("job_changelist retry_jobs", "operator", jobs(2, failed=True), (
         ticks("retry_jobs", LIST), ASKED, button(SURE), says("2 jobs run again."), are(status="pending"),
     )),
-    "run jobs now": Story("job_changelist run_now_jobs", "operator", jobs(2, scheduled=True), steps(
+    "run jobs now": Story("job_changelist run_now_jobs", "operator", jobs(2, scheduled=True), (
         ticks("run_now_jobs", LIST), ASKED, button(SURE), says("2 jobs are due now."),
         are(run_after__lte=Now()),
     )),
-    "edit jobs": Story("job_changelist edit_jobs", "operator", jobs(2, scheduled=True), steps(
+    "edit jobs": Story("job_changelist edit_jobs", "operator", jobs(2, scheduled=True), (
         ticks("edit_jobs", LIST), ASKED, fills(priority="3"), button("^save"), says("2 jobs were edited."),
         are(priority=3),
     )),
     # It harms nobody, and is not confirmed.
-    "give jobs an hour": Story("job_changelist extend_jobs", "operator", jobs(2, **DUE_SOON), steps(
+    "give jobs an hour": Story("job_changelist extend_jobs", "operator", jobs(2, **DUE_SOON), (
         ticks("extend_jobs", LIST), says("2 jobs have one more hour each."), are(**LATER),
     )),
-    "cancel jobs": Story("job_changelist cancel_jobs", "operator", jobs(2, scheduled=True), steps(
+    "cancel jobs": Story("job_changelist cancel_jobs", "operator", jobs(2, scheduled=True), (
         ticks("cancel_jobs", LIST), ASKED, button(SURE), says("2 jobs were cancelled"),
         are(status="cancelled"),
     )),
-    "retry the jobs of a group": Story("", "operator", failures("failed"), steps(
+    "retry the jobs of a group": Story("", "operator", failures("failed"), (
         group, button("^retry the failed jobs"), sees("2 failed jobs would run again."), are(status="failed"),
         button(SURE), gone,
     )),
-    "cancel the jobs of a group": Story("", "operator", failures("retry"), steps(
+    "cancel the jobs of a group": Story("", "operator", failures("retry"), (
         group, button("^cancel the waiting jobs"), sees("2 waiting jobs would be cancelled."),
         are(status="retry"), button(SURE), gone,
     )),
     "mute a group and unmute it": Story(
-        "job_failure_mute mute, job_failure_mute unmute", "operator", failures(), steps(
+        "job_failure_mute mute, job_failure_mute unmute", "operator", failures(), (
         group, button("^mute"), sees("muted by operator"), are(muted_by="operator"),
         button("^unmute", "Enter"), says("The group is no longer muted."), are(muted_at=None),
     )),
     # Without a script, the form of the button is folded by the browser itself.
     "pause a queue on the overview": Story(
-        "job_overview pause, job_overview resume", "operator", on_overview, steps(
+        "job_overview pause, job_overview resume", "operator", on_overview, (
         goes("job_overview"), clicks("#pgqueue-pause-demo-images summary"), fills(reason=REASON),
         leads("#pgqueue-pause-demo-images button"), says("Queue demo-images is paused."), sees(REASON),
         are(author="operator", reason=REASON), leads("#pgqueue-resume-demo-images"),
         says("Queue demo-images is resumed."), gone,
     )),
     "pause a queue after mistakes": Story(
-        "pause_add, pause_change, pause_resume", "operator", nothing(Pause, "name"), steps(
+        "pause_add, pause_change, pause_resume", "operator", nothing(Pause, "name"), (
         goes("pause_add"), fills(kind="queue", name="not a name!", reason=REASON), button("^save$"),
         sees("Enter the name of a queue"), fills(name="NAME"), button("^save$", "Enter"),
         are(author="operator", reason=REASON, until=None),
@@ -342,38 +335,38 @@ STORIES: dict[str, Story] = {
     )),
     "resume queues": Story(
         "pause_changelist resume_selected", "operator",
-        several(Pause, lambda name: pause(queue=name), "name"), steps(
+        several(Pause, lambda name: pause(queue=name), "name"), (
         ticks("resume_selected", "pause_changelist"), are(kind="queue"), button(SURE),
         says("2 pauses have ended."), gone,
     )),
-    "replace a worker": Story("worker_replace", "operator", workers(1), steps(
+    "replace a worker": Story("worker_replace", "operator", workers(1), (
         opens, button("^replace"), sees("would start no more jobs"), are(drain=""), button(SURE),
         are(drain="replace"),
     )),
-    "stop a worker": Story("worker_stop", "operator", workers(1), steps(
+    "stop a worker": Story("worker_stop", "operator", workers(1), (
         opens, button("^stop"), sees("would start no more jobs"), are(drain=""), button(SURE),
         are(drain="stop"),
     )),
-    "replace workers": Story("worker_changelist replace_workers", "operator", workers(2), steps(
+    "replace workers": Story("worker_changelist replace_workers", "operator", workers(2), (
         ticks("replace_workers", "worker_changelist"), button(SURE), are(drain="replace"),
     )),
-    "cancel a batch": Story("jobbatch_cancel", "operator", batches(1, scheduled=True), steps(
+    "cancel a batch": Story("jobbatch_cancel", "operator", batches(1, scheduled=True), (
         opens, button("^cancel"), sees("2 jobs would"), button(SURE), says("2 jobs "),
         are(status="cancelled"),
     )),
-    "retry a batch": Story("jobbatch_retry", "operator", batches(1, failed=True), steps(
+    "retry a batch": Story("jobbatch_retry", "operator", batches(1, failed=True), (
         opens, button("^retry"), sees("2 jobs would"), button(SURE), says("2 jobs "), are(status="pending"),
     )),
     "cancel batches": Story(
-        "jobbatch_changelist cancel_batches", "operator", batches(2, scheduled=True), steps(
+        "jobbatch_changelist cancel_batches", "operator", batches(2, scheduled=True), (
         ticks("cancel_batches", "jobbatch_changelist"), button(SURE), says("4 jobs "),
         are(status="cancelled"),
     )),
     "retry batches": Story(
-        "jobbatch_changelist retry_batches", "operator", batches(2, failed=True), steps(
+        "jobbatch_changelist retry_batches", "operator", batches(2, failed=True), (
         ticks("retry_batches", "jobbatch_changelist"), button(SURE), says("4 jobs "), are(status="pending"),
     )),
-    "settings of a queue": Story("queue_add, queue_change, queue_delete", "editor", nothing(Queue), steps(
+    "settings of a queue": Story("queue_add, queue_change, queue_delete", "editor", nothing(Queue), (
         goes("queue_add"), fills(name="NAME", backoff_base="60", backoff_ceiling="5"), button("^save$"),
         sees("must not be shorter"), fills(backoff_ceiling="600"), button("^save$", "Enter"),
         are(backoff_base=60, backoff_ceiling=600), opens, fills(retention="2 00:00:00"), button("^save$"),
@@ -381,10 +374,10 @@ STORIES: dict[str, Story] = {
     )),
     "delete settings of queues": Story(
         "queue_changelist delete_selected", "editor",
-        several(Queue, lambda name: QueueFactory.create(name=name)), steps(
+        several(Queue, lambda name: QueueFactory.create(name=name)), (
         ticks("delete_selected", "queue_changelist"), button(SURE), gone,
     )),
-    "a limit": Story("limit_add, limit_change, limit_delete", "editor", nothing(Limit), steps(
+    "a limit": Story("limit_add, limit_change, limit_delete", "editor", nothing(Limit), (
         goes("limit_add"), fills(name="NAME"), button("^save$"), sees("Enter how many jobs may run at once"),
         fills(concurrency="3"), button("^save$", "Enter"), are(concurrency=3),
         opens, fills(concurrency="", rate="100", per="00:01:00"), button("^save$"),
@@ -392,7 +385,7 @@ STORIES: dict[str, Story] = {
     )),
     "pause a schedule, resume and run it": Story(
         "schedule_pause, schedule_resume, schedule_enqueue", "operator",
-        scheduled(task_path=TASK, args=[]), steps(
+        scheduled(task_path=TASK, args=[]), (
         opens, button("^pause"), fills(reason=REASON), button(SURE), sees(REASON),
         are(pause_author="operator", pause_reason=REASON),
         button("^resume", "Enter"), button(SURE, "Enter"), are(paused_at=None),
@@ -400,12 +393,12 @@ STORIES: dict[str, Story] = {
     )),
     "back to what is declared": Story(
         "schedule_restore", "editor",
-        scheduled(schedules.declare, cron=None, every=timedelta(hours=1)), steps(
+        scheduled(schedules.declare, cron=None, every=timedelta(hours=1)), (
         opens, button("^back to what is declared"), sees("instead of 1:00:00"), button(SURE),
         are(cron="0 3 * * *", overridden=[]),
     )),
     "make a schedule after a mistake": Story(
-        "schedule_add, schedule_change, schedule_delete", "editor", nothing(Schedule), steps(
+        "schedule_add, schedule_change, schedule_delete", "editor", nothing(Schedule), (
         goes("schedule_add"), fills(name="NAME", task_path=TASK, cron="every day at six"),
         button("^save$"), sees("The cron expression 'every day at six'"),
         fills(cron="0 6 * * *"), button("^save$", "Enter"),
@@ -413,13 +406,13 @@ STORIES: dict[str, Story] = {
         are(kwargs={"day": 1}), opens, deletes, gone,
     )),
     "delete schedules": Story(
-        "schedule_changelist delete_selected", "editor", several(Schedule, schedules.create), steps(
+        "schedule_changelist delete_selected", "editor", several(Schedule, schedules.create), (
         ticks("delete_selected", "schedule_changelist"), button(SURE), gone,
     )),
     "pause schedules, resume and run them": Story(
         "schedule_changelist pause_schedules, schedule_changelist resume_schedules,"
         " schedule_changelist enqueue_schedules",
-        "operator", several(Schedule, lambda name: schedules.create(name, task_path=TASK, args=[])), steps(
+        "operator", several(Schedule, lambda name: schedules.create(name, task_path=TASK, args=[])), (
         ticks("pause_schedules", "schedule_changelist"), button(SURE), says("2 schedules are paused."),
         are(paused_at__isnull=False),
         ticks("resume_schedules", "schedule_changelist"), button(SURE), says("2 schedules are resumed."),
@@ -502,6 +495,7 @@ def test_all_that_match_run_in_the_background_are_stopped_and_go_on(background: 
     press(page, "^(run|go)$")
     assert "7 jobs are selected." in content.inner_text()
     assert "This runs in the background" in content.inner_text()
+    assert overflow(page) == axe(page, SEEN) == []
     with transaction.atomic():  # the second chunk waits for this row, until the user has pressed the button
         Job.objects.select_for_update().get(pk=jobs[2].pk)
         press(page, SURE)
@@ -530,20 +524,20 @@ def test_all_that_match_run_in_the_background_are_stopped_and_go_on(background: 
 
 
 def test_the_stories_press_all_that_is_offered(console: str) -> None:
-    """While one of the groups of failures is muted, and one limit is not declared. Who may press what:
+    """What admin classes offer by a name of its own, and all that answers to a POST only. Who may press what:
     `tests.admin.test_access`.
     """
-    root = Client(headers={"host": "127.0.0.1"})
-    root.force_login(User.objects.get(username="root"))
-    set_limit(name="a limit", concurrency=1)
-    muted = FailureGroup.objects.latest("failed")
-    mute("default", muted.pk, "root")
-    offers = offered(root)
-    mute("default", muted.pk, None)
-    Limit.objects.filter(pk="a limit").delete()
-    names = {str(name_of(path, {})) for path in buttons(root)}
-    # Of some addresses, the pages tell several actions apart.
-    whole = {name for name in names if not any(each.startswith(f"{name} ") for each in offers)}
-    assert offers | whole == {
-        name for story in STORIES.values() for name in story.presses.split(", ") if name
-    }
+    told = {name for story in STORIES.values() for name in story.presses.split(", ")}
+    request = RequestFactory().get("/")
+    request.user = User.objects.get(username="root")
+    offered = set()
+    for model, page in admin.site._registry.items():
+        if model._meta.app_label == "django_pgqueue":
+            ways = ("add", "change", "delete")
+            names = {way for way in ways if getattr(page, f"has_{way}_permission")(request)}
+            names |= {f"changelist {action}" for action in page.get_actions(request)}
+            names |= {*getattr(page, "row_actions", ())}
+            offered |= {f"{model._meta.model_name}_{name}" for name in names}
+    assert offered - told == set()
+    posts = {name for name in NAMES if answer(address(name)).status_code == 405}
+    assert posts - {name.partition(" ")[0] for name in told} == set()

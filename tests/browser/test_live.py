@@ -5,6 +5,7 @@ fast as a test wants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,15 @@ def overview(window: Open, look: str = "light") -> Page:
 def let_time_pass(page: Page) -> None:
     page.clock.run_for(LONG)
     page.wait_for_load_state("networkidle")
+
+
+@contextmanager
+def nothing_is_read(page: Page) -> Iterator[None]:
+    requests: list[str] = []
+    page.on("request", note := lambda request: requests.append(request.url))
+    yield
+    assert requests == []
+    page.remove_listener("request", note)
 
 
 @pytest.fixture
@@ -133,14 +143,12 @@ def test_nothing_is_read_while_nobody_wants_it(how: str, window: Open) -> None:
         page.get_by_role("button", name="Pause refreshing").click()
     else:
         page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    let_time_pass(page)
-    assert requests == []
-    if how == "by the button":
-        page.get_by_role("button", name="Refresh again").click()
+    with nothing_is_read(page):
         let_time_pass(page)
-        assert requests
+    if how == "by the button":
+        with page.expect_request("**"):
+            page.get_by_role("button", name="Refresh again").click()
+            let_time_pass(page)
 
 
 def test_it_says_so_when_the_session_has_ended(window: Open) -> None:
@@ -162,13 +170,6 @@ def test_charts_are_drawn_and_fit(look: str, window: Open) -> None:
         assert canvases.nth(number).evaluate(DRAWN)
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function(FITS)
-
-
-def test_without_a_script_the_figures_are_a_table(window: Open) -> None:
-    page = window("plain")
-    page.goto(address("job_overview"))
-    page.locator("#pgqueue-graphs figure summary").first.click()
-    assert page.locator("#pgqueue-graphs tbody tr").first.is_visible()
 
 
 def an_hour_later(page: Page) -> None:
@@ -207,11 +208,9 @@ def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> N
     assert int(running.inner_text().replace(",", "")) == before + 1
 
     page.keyboard.press("x")
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    newest = JobFactory.create(queue_name="list", running=True)
-    an_hour_later(page)
-    assert requests == [], "a row is selected"
+    with nothing_is_read(page):
+        newest = JobFactory.create(queue_name="list", running=True)
+        an_hour_later(page)
     assert page.locator("span.action-counter").inner_text().startswith("1 of ")
     page.keyboard.press("x")
     see(page, newest)
@@ -243,30 +242,20 @@ def test_the_cursor_goes_to_the_row_that_took_the_place_of_its_own(window: Open)
     assert focused(page) == str(first.pk)
 
 
-PAGES = [
-    "worker_changelist",
-    "queue_changelist",
-    "schedule_changelist",
-    "limit_changelist",
-    "pause_changelist",
-]
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_list_shows_itself_anew_and_loses_no_selection(name: str, window: Open) -> None:
-    pause(queue="demo-images", reason="a list has a row")
+@pytest.mark.parametrize("kind", ["worker", "queue", "schedule", "limit", "pause"])
+def test_every_list_shows_itself_anew_and_loses_no_selection(
+    kind: str, window: Open, news: Callable[[], None]
+) -> None:
+    news()  # so that the list of pauses has a row
     page = window(fresh=True)
     page.clock.install()
-    page.goto(address(name), wait_until="networkidle")
+    page.goto(address(f"{kind}_changelist"), wait_until="networkidle")
     show_anew(page, "#pgqueue-rows")
     if page.locator("input.action-select").count():
         page.locator("input.action-select").first.check()
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        let_time_pass(page)
-        assert requests == []
+        with nothing_is_read(page):
+            let_time_pass(page)
         assert page.locator("input.action-select").first.is_checked()
-    resume(queue="demo-images")
 
 
 def read_anew(page: Page) -> None:
@@ -304,26 +293,21 @@ def test_the_page_of_a_job_shows_itself_anew_until_the_job_has_ended(window: Ope
     read_anew(page)
     page.locator("#pgqueue-now:not([data-pgqueue-source])").wait_for()
     assert page.get_by_role("button", name="Cancel", exact=True).count() == 0
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    an_hour_later(page)
-    assert requests == []
+    with nothing_is_read(page):
+        an_hour_later(page)
 
 
 def test_a_search_for_text_is_not_repeated(window: Open) -> None:
     page = window()
     page.clock.install()
     page.goto(f"{address('job_changelist')}?q=no+such+text&status=running", wait_until="networkidle")
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    an_hour_later(page)
-    assert requests == []
+    with nothing_is_read(page):
+        an_hour_later(page)
 
 
 def test_from_a_batch_through_its_workflow_to_a_job(window: Open) -> None:
-    found = JobBatch.objects.get(name="demo: orders of Monday")
     page = window(user="viewer")
-    page.goto(change(found))
+    page.goto(change(JobBatch.objects.get(name="demo: orders of Monday")))
     with page.expect_navigation():
         page.locator("#content a[href$='/workflow/']").first.click()
     assert page.locator("svg a").count() >= 4
@@ -331,35 +315,26 @@ def test_from_a_batch_through_its_workflow_to_a_job(window: Open) -> None:
     boxes = [str(each.bounding_box()) for each in page.locator("svg .pgqueue-box").all()]
     assert len(set(boxes)) == len(boxes)
     assert not page.locator("#pgqueue-workflow-table").is_visible()
-    link = page.locator("svg a[href*='/job/']").first
-    link.focus()
+    page.locator("svg a[href*='/job/']").first.focus()
+    before = focused(page)
+    page.locator("#pgqueue-workflow-now").evaluate(
+        "part => Object.assign(part.dataset, {pgqueuePause: '1', old: 'yes'})"
+    )
+    page.wait_for_selector("#pgqueue-workflow-now:not([data-old]) svg a")
+    assert focused(page) == before
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert "/job/" in page.url
 
 
-def test_without_scripts_a_workflow_is_a_table(window: Open) -> None:
-    page = window("plain", user="viewer")
-    found = JobBatch.objects.get(name="demo: orders of Monday")
-    page.goto(address_of("jobbatch_workflow", found.pk))
+def test_without_a_script_charts_and_a_workflow_are_tables(window: Open) -> None:
+    page = window("plain")
+    page.goto(address("job_overview"))
+    page.locator("#pgqueue-graphs figure summary").first.click()
+    assert page.locator("#pgqueue-graphs tbody tr").first.is_visible()
+    page.goto(address_of("jobbatch_workflow", JobBatch.objects.get(name="demo: orders of Monday").pk))
     assert page.locator("#pgqueue-workflow-table").is_visible()
     assert not page.locator("#pgqueue-drawing-box").is_visible()
-
-
-def test_a_drawing_that_is_read_again_keeps_the_focus(window: Open) -> None:
-    page = window(user="viewer")
-    found = JobBatch.objects.get(name="demo: orders of Monday")
-    page.goto(address_of("jobbatch_workflow", found.pk))
-    page.locator("svg a[href*='/job/']").first.focus()
-    before = page.evaluate("document.activeElement.id")
-    again = """() => {
-        const part = document.getElementById("pgqueue-workflow-now");
-        part.dataset.pgqueuePause = "1";
-        part.dataset.old = "yes";
-    }"""
-    page.evaluate(again)
-    page.wait_for_selector("#pgqueue-workflow-now:not([data-old]) svg a")
-    assert page.evaluate("document.activeElement.id") == before
 
 
 def test_a_search_that_has_found_nothing_goes_on_until_its_end_or_a_key(

@@ -169,7 +169,9 @@ def test_the_zone_that_a_project_activates_is_kept(window: Open) -> None:
 @pytest.mark.parametrize("name", ["job_overview", "queue_change", "jobstat_task"])
 @pytest.mark.parametrize("look", ["light", pytest.param("plain", marks=pytest.mark.long)])
 def test_charts_from_one_time_to_another(window: Open, name: str, look: str) -> None:
-    """The form is sent also from within the form of the settings of a queue, and without a script."""
+    """The form is sent also from within the form of the settings of a queue, and without a script. What is
+    drawn then: `tests.admin.test_overview`.
+    """
     page = window(look)
     page.goto(f"{address(name)}?span=7d")
     page.locator("#pgqueue-other-times summary").click()
@@ -180,11 +182,6 @@ def test_charts_from_one_time_to_another(window: Open, name: str, look: str) -> 
     with page.expect_navigation():
         page.get_by_role("button", name="Filter by time").click()
     assert page.url.partition("?")[2] == urlencode({"span_from": start, "span_to": end})
-    rows = page.locator("figure[data-pgqueue-chart]").first.locator(".pgqueue-table tbody th")
-    steps = rows.evaluate_all("cells => cells.map(cell => Number(cell.dataset.value))")
-    first = datetime.fromisoformat(f"{start}+00:00").timestamp()
-    assert sorted(steps) == [first + 900 * step for step in range(16)]
-    assert page.locator("#pgqueue-other-times").get_attribute("open") is not None
 
 
 def check_chart(page: Page, zone: str) -> None:
