@@ -44,6 +44,28 @@ CHANGES: dict[str, Callable[..., int]] = {
     "low": partial(jobs.edit, priority=-5),
 }
 STATUSES = ("pending", "blocked", "cancelled")
+#: Those that list what is expected: everything of a condition, in this order.
+LISTS = {
+    "line": (
+        "shelf = 0 AND wait_position IS NOT NULL AND status <> 'running'",
+        "queue_name, priority DESC, wait_position",
+    ),
+    "live": ("shelf = 0",),
+    "asked": ("cancel_requested_at IS NOT NULL",),
+}
+#: Those that enqueue jobs of a key one by one, and jobs without a key to a queue, with this priority.
+KEYED: dict[str, dict[str, Any]] = {"add": {}, "high": {"priority": 5}, "mail": {"queue_name": "mail"}}
+PLAIN = {"plain": 0, "urgent": 1}
+#: Those that are one statement. The last two change rows behind the back of the queue.
+STATEMENTS = {
+    "unlimited": "SELECT pgqueue_set_limit('limit', 'k', no_concurrency => true)",
+    "recover": "SELECT _pgqueue_recover(ARRAY[%(worker)s::bigint], NULL, NULL, false, 'lost', 3, 100, 20)",
+    "pause": f"SELECT pgqueue_pause('task', '{TASK}')",
+    "again": "SELECT pgqueue_retry(%(jobs)s)",
+    "run_now": "SELECT pgqueue_run_now(%(jobs)s)",
+    "delete": "DELETE FROM pgqueue_job WHERE id = ANY(%(jobs)s)",
+    "postpone": "UPDATE pgqueue_job SET run_after = '2090-01-01Z' WHERE id = ANY(%(jobs)s)",
+}
 
 
 class Play:
@@ -62,7 +84,7 @@ class Play:
             verb, *words = step.split()
             name, _, key = verb.partition(":")
             letters = words[0] if words else ""
-            found: Found
+            found: Found = None
             if name in OUTCOMES:
                 found = self._finish(letters, **OUTCOMES[name])
             elif name in CHANGES:
@@ -70,32 +92,24 @@ class Play:
             elif name in STATUSES:
                 those = self._where(f"status = '{name}'")
                 found = "".join(letter for letter in letters if letter in those), letters
+            elif name in LISTS:
+                found = self._where(*LISTS[name]), letters
+            elif name in KEYED:
+                self._name(letters, add_keyed(self.one, len(letters), key or "k", **KEYED[name]))
+            elif name in PLAIN:
+                options = {"queue_name": key or "default", "priority": PLAIN[name]}
+                self._name(letters, jobs.add(self.one, len(letters), **options))
+            elif name in STATEMENTS:
+                self.one.execute(STATEMENTS[name], {"worker": self.worker, "jobs": self._ids(letters)})
             else:
                 found = getattr(self, name)(*words, **({"key": key} if key else {}))
             assert found is None or found[0] == found[1], f"{step.strip()}: found {found[0]!r}"
 
     # --- What is there before
 
-    def add(self, letters: str, key: str = "k", **options: Any) -> None:
-        """Enqueue jobs of a key one by one."""
-        self._name(letters, limits.add_keyed(self.one, len(letters), key, **options))
-
-    def high(self, letters: str) -> None:
-        self.add(letters, priority=5)
-
-    def mail(self, letters: str) -> None:
-        self.add(letters, queue_name="mail")
-
     def many(self, letters: str, key: str = "k") -> None:
         """Enqueue jobs of a key in one statement: those behind the first one are blocked."""
         self._name(letters, limits.add_many(self.one, *[key] * len(letters)))
-
-    def plain(self, letters: str, key: str = "default", priority: int = 0) -> None:
-        """Enqueue jobs without a limit key to a queue."""
-        self._name(letters, jobs.add(self.one, len(letters), queue_name=key, priority=priority))
-
-    def urgent(self, letters: str, key: str) -> None:
-        self.plain(letters, key, priority=1)
 
     def limit(self, number: str, on_full: str | None = None, key: str = "k") -> None:
         limits.set_limit(self.one, key, int(number), on_full)
@@ -105,9 +119,6 @@ class Play:
         starts, seconds, burst, *running = map(int, numbers.split("/"))
         more = {"running": running[0]} if running else {}
         limits.set_rate(self.one, key, starts, timedelta(seconds=seconds), burst, **more)
-
-    def unlimited(self) -> None:
-        self.one.execute("SELECT pgqueue_set_limit('limit', 'k', no_concurrency => true)")
 
     def reset(self) -> Found:
         return value(self.one, "SELECT pgqueue_reset_limit('limit', 'k')"), True
@@ -131,30 +142,9 @@ class Play:
     def done_all(self) -> None:
         self._finish(self._where("status = 'running'"), "done")
 
-    def recover(self) -> None:
-        """The worker has died."""
-        self.one.execute(
-            "SELECT _pgqueue_recover(%s::bigint[], NULL, NULL, false, 'lost', 3, 100, 20)", ([self.worker],)
-        )
-
-    def ask(self, function: str, letters: str) -> None:
-        """Call ``pgqueue_retry`` or ``pgqueue_run_now``, which may refuse."""
-        value(self.one, f"SELECT pgqueue_{function}(%s)", self._ids(letters))
-
-    def pause(self) -> None:
-        self.one.execute("SELECT pgqueue_pause('task', %s)", (TASK,))
-
     def resume(self, count: str) -> Found:
         self.one.execute("SELECT pgqueue_resume('task', %s)", (TASK,))
         return value(self.one, "SELECT _pgqueue_unpause(10)"), int(count)
-
-    def by_hand(self, what: str, letters: str) -> None:
-        """Change rows behind the back of the queue."""
-        change = {
-            "delete": "DELETE FROM pgqueue_job WHERE id = ANY(%s)",
-            "postpone": "UPDATE pgqueue_job SET run_after = '2090-01-01Z' WHERE id = ANY(%s)",
-        }[what]
-        self.one.execute(change, (self._ids(letters),))
 
     def repair(self, count: str) -> Found:
         """Maintenance makes so many claimable."""
@@ -187,17 +177,6 @@ class Play:
         """They run, or so many run."""
         found = self._where("status = 'running'")
         return (len(found), int(letters)) if letters.isdigit() else (found, letters)
-
-    def line(self, letters: str = "") -> Found:
-        where = "shelf = 0 AND wait_position IS NOT NULL AND status <> 'running'"
-        return self._where(where, "queue_name, priority DESC, wait_position"), letters
-
-    def live(self, letters: str) -> Found:
-        return self._where("shelf = 0"), letters
-
-    def asked(self, letters: str = "") -> Found:
-        """They are asked to stop, and nobody else is."""
-        return self._where("cancel_requested_at IS NOT NULL"), letters
 
     def why(self, letter: str, *words: str) -> Found:
         return value(
@@ -303,7 +282,7 @@ SCRIPTS = {
     "a job that is edited to another queue when its key is free":
         "many ab; claim a; done a; elsewhere b; all b",
     "a job that is moved to a later time by hand does not hold up its line":
-        "add abcd; by_hand postpone a; claim b; by_hand postpone c; done b; repair 1; claim d; live acd",
+        "add abcd; postpone a; claim b; postpone c; done b; repair 1; claim d; live acd",
     # --- Those that do not wait
     "a job that finds no room is cancelled":
         "limit 1 cancel_new; add ab; claim a; moved 1; cancelled b; asked;"
@@ -354,7 +333,7 @@ SCRIPTS = {
         "rate 6/60/2; add abcd; claim ab; clock -86400; due c 86000 86411; repair 1; claim; ahead 20.001;"
         "due c 10.001; repair 0",
     "repair leaves a line alone that waits for its rate, and wakes one without an alarm clock":
-        "rate 1/60/1; add abcd; claim a; repair 0; by_hand delete b; repair 1; claim; pending c",
+        "rate 1/60/1; add abcd; claim a; repair 0; delete b; repair 1; claim; pending c",
     "keys have rates of their own":
         "rate 1/60/2; many:k/1 abc; many:k/2 def; many:other g; try_; try_; running abdeg; states k/1 k/2",
     "rates of queues and of the installation":
@@ -376,7 +355,7 @@ OF_WORKERS = {
     "a job whose pause has just ended keeps its place":
         "many abc; claim a; done a; claim b; paused b; all bc",
     "retry and run_now leave a paused job with a key out of the line":
-        "many a; pause; claim a; paused a; ask retry a; ask run_now a; blocked a; line",
+        "many a; pause; claim a; paused a; again a; run_now a; blocked a; line",
     "queues share the rate of the installation in the order in which they are read":
         "rate:queue:mail 6/60/3; rate:* 6/60/5; plain:mail abcdef; plain ghijkl; claim abcgh; claim;"
         "clock:* 20; claim ij; clock:* 600; clock:queue:mail 10; claim dkl",
