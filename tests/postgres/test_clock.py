@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,8 +17,6 @@ from django_pgqueue.postgres import clock as clock_module
 from django_pgqueue.worker.inline import InlineWorker
 from tests.admin.helpers import url
 from tests.app import inline_tasks, tasks
-from tests.management.test_subcommands import run
-from tests.support.factories import JobFactory
 from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
@@ -76,18 +73,6 @@ def test_a_pause_ends_in_the_future(admin_client: Client, now: datetime) -> None
     assert not form(now - SOON)
     assert form(now + SOON)
     assert Pause.objects.filter(name="form").count() == 1
-
-
-@BOTH
-def test_periods_of_the_commands_end_now(now: datetime) -> None:
-    long_ago = JobFactory.create(failed=True, finished_at=now - timedelta(hours=2))
-    lately = JobFactory.create(failed=True, finished_at=now - SOON / 2)
-    later = JobFactory.create(run_after=now + SOON + timedelta(seconds=10))
-    found = [row["id"] for row in json.loads(run("jobs", "--since", "1h", "--json"))["jobs"]]
-    assert found == [later.pk, lately.pk]
-    assert "15 min ago" in run("jobs", "--status", "failed")
-    assert "in 30 min" in run("jobs", "--status", "pending")
-    assert "(2 h ago)" in run("jobs", str(long_ago.pk))
 
 
 @pytest.mark.parametrize("wrong", [timedelta(hours=25)])
