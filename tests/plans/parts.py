@@ -199,10 +199,7 @@ PAYLOADS = Room("payloads", make_payloads, [
 ROOMS = [RUNNING, PAYLOADS]
 
 
-# --- The statements that count jobs, in the explanation of a job and in figures, with old and new statistics
-
-
-# --- pgqueue_why(): it reads as far as it counts, wherever the job stands
+# --- pgqueue_why(): it reads as far as it counts, wherever the job stands, with old and new statistics
 
 SLOTS = 300
 KINDS: list[dict[str, str]] = [

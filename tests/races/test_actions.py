@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from threading import Thread
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import retry
-from django_pgqueue.admin.bulk import confirm, task as bulk
+from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.jobs import chunks
 from django_pgqueue.management.subcommands.changing import change_each
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.models.changes import retry as retry_rows, run_now
+from django_pgqueue.models.changes import retry as retry_rows
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask, post, url
 from tests.management.test_subcommands import run
 from tests.support import schedules
 from tests.support.factories import WorkerFactory
-from tests.support.jobs import add, claim, finish, statuses, value
+from tests.support.jobs import add, claim, finish, statuses
 from tests.support.sessions import Connect, Connection, open_raw, who_waits_for
 from tests.support.waiting import until
-from tests.support.workers import working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,47 +51,19 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "FIRST_SIZE", 2)
 
 
-def order(client: Client, jobs: list[int]) -> Job:
-    """Let the admin cancel these jobs in the background. Return the job that does it.
-
-    Its worker does not fall silent before the page is sent, however slow the test is.
-    """
-    WorkerFactory.create(heartbeat_at=timezone.now() + timedelta(hours=1))
-    client.force_login(User.objects.create_superuser("root"))
-    page = ask(client, "cancel_jobs", Job.objects.get(pk=jobs[0]), across=True)
-    client.post(page.address, page.fields)
-    return Job.objects.get(task_path=bulk.run.module_path)
-
-
-def ordered(client: Client, count: int) -> tuple[Job, list[int]]:
-    with open_raw() as other:
-        jobs = add(other, count, queue_name="later")
-    return order(client, jobs), jobs
-
-
 def states(jobs: list[int]) -> list[str]:
     found = dict(Job.objects.filter(pk__in=jobs).values_list("pk", "status"))
     return [found[pk] for pk in jobs]
 
 
-@contextmanager
-def blocked_at(connection: Connection, job: int) -> Iterator[int]:
-    """Hold the row of a job during the block. Yield the id of the session that waits for it."""
-    connection.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job,))
-    with working(queues=["default"]), open_raw() as observer:
-        yield until(lambda: who_waits_for(connection, observer))
-        connection.rollback()
-        until(lambda: not Job.objects.filter(task_path=bulk.run.module_path, status="running").exists())
-
-
 def by_page(client: Client, jobs: list[int]) -> str:
-    client.force_login(User.objects.create_superuser("root"))
     page = ask(client, "cancel_jobs", *(Job.objects.get(pk=pk) for pk in jobs))
     return page.confirm(client)[0]
 
 
 def in_background(client: Client, jobs: list[int]) -> str:
-    order(client, jobs)
+    page = ask(client, "cancel_jobs", Job.objects.get(pk=jobs[0]), across=True)
+    client.post(page.address, page.fields)
     [ran] = run_jobs(queues="default")
     return str(ran.result["words"])
 
@@ -114,8 +82,9 @@ def by_command(client: Client, jobs: list[int]) -> str:
     ),
 ])  # fmt: skip
 def test_a_job_that_is_claimed_meanwhile_is_left_alone(
-    one: Connection, other: Connection, client: Client, cancels: Callable[..., str], count: int, words: str
-) -> None:
+    one: Connection, other: Connection, admin_client: Client, cancels: Callable[..., str], count: int,
+    words: str,
+) -> None:  # fmt: skip
     """Only those that wait are to be cancelled. So one that runs by now is not asked to stop."""
     first, *rest = jobs = add(other, count, queue_name="later")
     # A worker that lives, however slow the test is: without one, its job is lost, and waits again.
@@ -125,23 +94,10 @@ def test_a_job_that_is_claimed_meanwhile_is_left_alone(
         (worker.pk, first),
     )
     thread = commit_once_blocked(one)
-    assert words in cancels(client, jobs)
+    assert words in cancels(admin_client, jobs)
     thread.join()
     assert states(jobs) == ["running", *["cancelled"] * len(rest)]
     assert Job.objects.get(pk=first).cancel_requested_at is None
-
-
-def test_a_kill_in_the_middle_of_a_chunk_changes_nothing_twice(connect: Connect, client: Client) -> None:
-    job, jobs = ordered(client, 6)
-    with blocked_at(connect(), jobs[3]) as pid, open_raw() as killer:
-        assert value(killer, "SELECT pg_terminate_backend(%s)", pid)
-        until(lambda: Job.objects.filter(pk=job.pk, status="retry").exists())
-        assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4, "its chunk was rolled back"
-        assert retry(jobs[0]) == 1
-    run_now(job)
-    [ran] = run_jobs(queues="default")
-    assert ran.result["changed"] == 6
-    assert states(jobs) == ["pending", *["cancelled"] * 5]
 
 
 # -- commands
