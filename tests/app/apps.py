@@ -8,9 +8,7 @@ from importlib import import_module
 
 from django.apps import AppConfig
 
-#: A test sets this for a command whose supervisor should kill a process sooner than it usually does.
-KILL_AFTER = "TEST_KILL_AFTER"
-#: And this for other constants of the supervisor, as JSON: by module and name, a value or changed fields.
+#: A test sets other constants of the supervisor here, as JSON: by module and name, a value or changed fields.
 CONSTANTS = "TEST_CONSTANTS"
 
 
@@ -28,7 +26,3 @@ class TestAppConfig(AppConfig):
             place = import_module(f"django_pgqueue.worker.supervisor.{module}")
             new = getattr(place, constant)._replace(**value) if isinstance(value, dict) else value
             setattr(place, constant, new)
-        if seconds := os.environ.get(KILL_AFTER):
-            from django_pgqueue.worker.supervisor import supervisor
-
-            supervisor.KILL_AFTER = float(seconds)

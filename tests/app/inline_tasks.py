@@ -201,11 +201,6 @@ def enqueue_atomically(what: str) -> None:
         SEEN.append("at the end of the block")
 
 
-@task(queue_name="slow")
-def in_slow_queue() -> None:
-    """Nothing."""
-
-
 # --- For one-process mode: tasks whose body is given by the test
 
 

@@ -13,7 +13,6 @@ import pytest
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
 from tests.app import deadly_tasks as tasks, forking_tasks, worker_tasks
-from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.chaos.scenarios.poison import peak_mebibytes
 from tests.support.commands import ROOT, SLOW, Start, begun, is_alive, over, with_database
@@ -155,8 +154,8 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
     [(tasks.aloop, "GIL")],
 ], ids=lambda loops: ", ".join(f"{task.name} {how}" for task, how in loops))  # fmt: skip
 def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any, str]]) -> None:
-    sooner = {KILL_AFTER: "1"} if any(how == "GIL" for _, how in loops) else {}
-    command = start("--threads", str(1 + len(loops)), "--grace", "2", env=sooner, TIMEOUT_GRACE=1)
+    sooner = {"supervisor.KILL_AFTER": 1.0} if any(how == "GIL" for _, how in loops) else {}
+    command = start("--threads", str(1 + len(loops)), "--grace", "2", constants=sooner, TIMEOUT_GRACE=1)
     others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     endless = [enqueue(task, how) for task, how in loops]
     others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10)).ids

@@ -55,11 +55,8 @@ PROJECT = (DOCS.parent / "pyproject.toml").read_text()
 def test_every_picture_of_the_admin_is_on_a_page_in_light_and_dark() -> None:
     pages = "".join(path.read_text() for path in (DOCS / "howto").glob("*.md"))
     names = {f"{name}{look}.webp" for name in PICTURES for look in ("", "-dark")}
-    assert (
-        set(re.findall(r"_static/console/([\w.-]+)", pages))
-        == names
-        == {path.name for path in FOLDER.iterdir()}
-    )
+    assert {path.name for path in FOLDER.iterdir()} == names
+    assert {*re.findall(r"_static/console/([\w.-]+)", pages)} == names
 
 
 #: The functions whose names begin with no underscore: users call them.
@@ -139,9 +136,8 @@ def test_the_page_of_checks_names_those_that_query_the_database() -> None:
         payloads.check_declared_tasks,
     )  # fmt: skip
     in_code = {found for each in functions for found in re.findall(r"\b[EW]\d{3}\b", each.__doc__ or "")}
-    (listed,) = re.findall(
-        r"`SILENCED_SYSTEM_CHECKS`\. (.*?) query the database", reference("checks"), re.DOTALL
-    )
+    pattern = r"(?s)`SILENCED_SYSTEM_CHECKS`\. (.*?) query the database"
+    (listed,) = re.findall(pattern, reference("checks"))
     named = set()
     for letter, first, last in re.findall(r"([EW])(\d{3})(?:\s+to\s+[EW](\d{3}))?", listed):
         named |= {f"{letter}{number:03}" for number in range(int(first), int(last or first) + 1)}
@@ -235,10 +231,8 @@ def test_the_page_of_limits_has_the_numbers_of_the_code() -> None:
 
 @pytest.mark.django_db
 def test_the_page_of_job_has_the_statuses_of_the_table() -> None:
-    def word(flag: bool) -> str:
-        return "yes" if flag else "no"
-
-    expected = {(s.status, word(s.is_claimable), word(s.is_terminal)) for s in QueueStatus.objects.all()}
+    word = {True: "yes", False: "no"}
+    expected = {(s.status, word[s.is_claimable], word[s.is_terminal]) for s in QueueStatus.objects.all()}
     section = reference("job").split("## Statuses")[1].split("## Properties")[0]
     assert {tuple(row[:3]) for row in rows(section)} == expected
 
@@ -361,9 +355,7 @@ def test_the_page_of_the_test_kit_has_every_public_name_and_fixture() -> None:
 
 
 def test_the_page_of_functions_shows_every_option_of_a_task() -> None:
-    (shown,) = re.findall(
-        r"^\.\. py:function:: django_pgqueue\.task(\(.*\))", reference("functions"), re.MULTILINE
-    )
+    (shown,) = re.findall(r"(?m)^\.\. py:function:: django_pgqueue\.task(\(.*\))", reference("functions"))
     documented: dict[str, Any] = {}
     exec(f"def task{shown}: ...", documented)  # noqa: S102
 
@@ -469,9 +461,5 @@ def test_no_page_needs_an_anchor_that_only_the_site_has() -> None:
 
 def test_pages_use_few_directives_that_a_forge_does_not_know() -> None:
     known = {"toctree", "include"}  # lists of pages, the changelog
-    used = {
-        name
-        for page in FILES
-        for name in re.findall(r"^ *(?:`{3,}|:{3,})\{([\w-]+)\}", page.read_text(), re.M)
-    }
-    assert used <= known
+    for page in FILES:
+        assert {*re.findall(r"(?m)^ *(?:`{3,}|:{3,})\{([\w-]+)\}", page.read_text())} <= known, page

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from time import time
@@ -177,31 +177,28 @@ def _handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-class Children:
-    """Programs that the reloader starts one after another, in the place of the command."""
+class Reloader:
+    """The reloader, with programs in the place of the command."""
 
-    def __init__(self, *programs: str) -> None:
-        self._programs = list(programs)
-        self.said: list[str] = []
-        self.looks = 0
-
-    def next(self) -> list[str]:
-        """The command line of the next one."""
-        return [sys.executable, "-I", "-S", "-c", self._programs.pop(0)]
-
-    def changed(self) -> Path | None:
-        """At the third look something has changed."""
-        self.looks += 1
-        return Path("saved.py") if self.looks == 3 else None
-
-    def run(self, monkeypatch: pytest.MonkeyPatch) -> int:
-        """Run the reloader on them; its exit code."""
-        monkeypatch.setattr(_reload, "get_child_arguments", self.next)
-        monkeypatch.setattr(SourceFiles, "changed", self.changed)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_reload, "LOOK_EVERY", 0.01)
+        self._patch = monkeypatch.setattr
+        self.said: list[str] = []
+
+    def run(self, *programs: str, looks: Iterable[Any] = ()) -> int:
+        """Start them one after another, and find this at each look for changes. Return the exit code."""
+        commands = ([sys.executable, "-I", "-S", "-c", program] for program in programs)
+        found = iter(looks)
+        self._patch(_reload, "get_child_arguments", lambda: next(commands))
+        self._patch(SourceFiles, "changed", lambda files: next(found))
         code = run_reloader(self.said.append)
-        assert self._programs == [], "some were not started"
+        assert [*commands, *found] == []
         return code
+
+
+@pytest.fixture
+def reloader(monkeypatch: pytest.MonkeyPatch) -> Reloader:
+    return Reloader(monkeypatch)
 
 
 # Each gets its signal only once it can handle it: it makes the reloader hear of it itself.
@@ -215,31 +212,27 @@ while True:  # a signal that comes just before signal.pause() would not end it
 
 
 @pytest.mark.parametrize("code", [0, USAGE])
-def test_a_child_follows_until_one_has_ended_for_good(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    children = Children(*(f"raise SystemExit({each})" for each in (RELOAD, RELOAD, code)))
-    assert children.run(monkeypatch) == code
-    assert children.said == []
-    assert children.looks == 0
+def test_a_child_follows_until_one_has_ended_for_good(reloader: Reloader, code: int) -> None:
+    assert reloader.run(*(f"raise SystemExit({each})" for each in (RELOAD, RELOAD, code))) == code
+    assert reloader.said == []
 
 
 @pytest.mark.parametrize(
     ("program", "code"), [("a syntax error", 1), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_after_errors_it_waits_for_a_change(monkeypatch: pytest.MonkeyPatch, program: str, code: int) -> None:
-    children = Children(program, "raise SystemExit(0)")
-    assert children.run(monkeypatch) == 0
-    assert children.said == [f"The command ended with exit code {code}. It starts again when a file changes."]
-    assert children.looks == 3
+def test_after_errors_it_waits_for_a_change(reloader: Reloader, program: str, code: int) -> None:
+    assert reloader.run(program, "raise SystemExit(0)", looks=[None, None, Path("saved.py")]) == 0
+    assert reloader.said == [f"The command ended with exit code {code}. It starts again when a file changes."]
 
 
 @pytest.mark.parametrize(
     ("name", "ends", "code"), [*((each.name, 7, 7) for each in HANDLED), ("SIGINT", RELOAD, 0)]
 )
-def test_a_signal_is_handed_on(monkeypatch: pytest.MonkeyPatch, name: str, ends: int, code: int) -> None:
+def test_a_signal_is_handed_on(reloader: Reloader, name: str, ends: int, code: int) -> None:
     """Race: the child ends because of a change, and the user has pressed Ctrl-C meanwhile. That is a stop."""
-    assert Children(HEARS.format(name, ends)).run(monkeypatch) == code
+    assert reloader.run(HEARS.format(name, ends)) == code
 
 
-def test_a_stop_while_it_waits_for_a_change_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Children, "changed", lambda self: signal.raise_signal(signal.SIGINT))
-    assert Children("raise SystemExit(1)").run(monkeypatch) == 0
+def test_a_stop_while_it_waits_for_a_change_ends_it(reloader: Reloader) -> None:
+    pressed = (signal.raise_signal(signal.SIGINT) for _ in range(1))
+    assert reloader.run("raise SystemExit(1)", looks=pressed) == 0

@@ -16,7 +16,6 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.limits import drain_worker
 from django_pgqueue.models import Job, JobStack, Worker
 from tests.app import process_tasks, timing_tasks as timing, worker_tasks as tasks
-from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Start, begun, gone, is_alive, left_behind, over
 from tests.support.sessions import Connect
@@ -74,7 +73,7 @@ def test_a_second_signal_ends_the_grace_and_costs_no_attempt(start: Start, conne
 
 def test_a_worker_that_cannot_notice_the_end_of_its_grace_is_killed_with_its_programs(start: Start) -> None:
     """Its task holds the GIL. The job goes back."""
-    command = start("--grace", "0", env={KILL_AFTER: "1"})
+    command = start("--grace", "0", constants={"supervisor.KILL_AFTER": 1.0})
     (worker,) = command.workers()
     job = enqueue(process_tasks.leave_subprocess, "x", "hold the GIL")
     program = left_behind("x")
@@ -139,7 +138,7 @@ def test_a_task_that_holds_the_gil_keeps_its_lease_until_its_timeout_and_its_nei
 ) -> None:
     # Long enough for the worker to end the process of the isolated job itself, even on a busy machine.
     command = start(
-        "--threads", "2", "--grace", "0", env={KILL_AFTER: "3"},
+        "--threads", "2", "--grace", "0", constants={"supervisor.KILL_AFTER": 3.0},
         TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0, HEARTBEAT=0.2,
     )  # fmt: skip
     neighbor = enqueue(tasks.wait_for_entry, "go")

@@ -6,11 +6,9 @@ deadline.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
@@ -169,29 +167,19 @@ class Background(Generic[T]):
     def __init__(self, connection: Connection, call: Callable[[], T]) -> None:
         is_pooled = bool(DIRECT) and connection.info.port != int(DIRECT["port"])
         self._pid = None if is_pooled else connection.info.backend_pid
-        self._future: Future[T] = Future()
-        self._thread = Thread(target=self._run, args=(call,), daemon=True)
-        self._thread.start()
-
-    def _run(self, call: Callable[[], T]) -> None:
-        try:
-            self._future.set_result(call())
-        except BaseException as error:
-            self._future.set_exception(error)
+        self._future = ThreadPoolExecutor(1).submit(call)
 
     def blocked(self) -> Background[T]:
         """Return when the call waits for a lock. Raise an error if it ends without waiting."""
         with open_raw() as observer:
-            until = time.monotonic() + DEADLINE
-            while time.monotonic() < until:
-                if observer.execute(_WAITING, {"pid": self._pid}).fetchone() is not None:
-                    return self
-                if self._future.done():
-                    raise AssertionError(
-                        f"the call did not wait for a lock, but returned {self._future.result()!r}"
-                    )
-                time.sleep(0.002)
-        raise AssertionError("the call neither ended nor waited for a lock")
+
+            def waits() -> bool:
+                found = observer.execute(_WAITING, {"pid": self._pid}).fetchone() is not None
+                assert found or not self.is_finished, f"it did not wait, but returned {self.result()!r}"
+                return found
+
+            until(waits, what="the call waits for a lock")
+        return self
 
     @property
     def is_finished(self) -> bool:

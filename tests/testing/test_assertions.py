@@ -16,6 +16,7 @@ from django_pgqueue.models import Edge, Job
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, enqueued, run_jobs
 from django_pgqueue.testing.factories import BatchFactory, JobFactory
 from tests.app import inline_tasks as tasks
+from tests.app.tasks import mail
 from tests.app.worker_tasks import add
 from tests.support.jobs import sql
 
@@ -159,18 +160,16 @@ def test_a_factory_of_a_project_has_states_of_its_own() -> None:
 
 
 def test_a_job_has_the_queue_of_its_task_and_runs() -> None:
-    job = JobFactory.create(task=tasks.in_slow_queue)
-    assert (job.task_path, job.queue_name) == ("tests.app.inline_tasks.in_slow_queue", "slow")
+    job = JobFactory.create(task=mail, args=[1])
+    assert (job.task_path, job.queue_name) == ("tests.app.tasks.mail", "mail")
     assert JobFactory.create(task="a.b").queue_name == "default"
-    assert [ran.outcome for ran in run_jobs(queues="slow")] == ["done"]
+    assert [ran.outcome for ran in run_jobs(queues="mail")] == ["done"]
 
 
 def test_jobs_that_wait_for_others_run_after_them() -> None:
     batch = BatchFactory.create(numbers={"added": 3, "done": 3})
-    member, over = (
-        JobFactory.create(task=tasks.see, args=[1], batch=batch),
-        JobFactory.create(done=True, batch=batch),
-    )
+    member = JobFactory.create(task=tasks.see, args=[1], batch=batch)
+    over = JobFactory.create(done=True, batch=batch)
     child = JobFactory.create(task=tasks.see, args=[2], parents=[member, over, batch])
     alone = JobFactory.create(task=tasks.see, args=[3], parents=[over])
     assert (child.status, child.waiting_reason) == ("blocked", f"waits for jobs {member.pk}, {batch.pk}")
