@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from django_pgqueue.middleware import CurrentUserMiddleware, TraceContextMiddlew
 from django_pgqueue.models import Job
 from django_pgqueue.telemetry.tracing import CARRIER
 from tests.app import context_tasks as tasks
+from tests.jobs.test_enqueue import in_each_way
 from tests.settings import MIDDLEWARE
 from tests.support.wording import refusals
 
@@ -131,25 +132,17 @@ def test_what_cannot_travel_is_refused_at_the_enqueue(settings: Any, wording: An
 @pytest.mark.django_db
 @pytest.mark.usefixtures("carrier")
 @pytest.mark.promise("context-carried")
-def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
+@in_each_way
+def test_every_way_to_enqueue_stores_it(way: Callable[[Any], Any], settings: Any) -> None:
     settings.PGQUEUE = {"CONTEXT": ["language", "trace", "user"]}
-    stored = {"language": "de", "trace": TRACE, "user": 5}
-    plain = enqueue(tasks.look)
+    way(tasks.look.bind())
     with translation.override("de"), acting_as(5):
-        job = enqueue(tasks.look)
-        tasks.look.enqueue()
-        several = [tasks.look, tasks.look.using(group_key="g"), tasks.look.using(unique_key="k")]
-        enqueue_many(each.bind() for each in several)
-        enqueue(tasks.look.using(limit_key="k", group_key="g"))
-    assert (job.context, job.user_id, job.traceparent) == (stored, 5, TRACE["traceparent"])
+        way(tasks.look.using(limit_key="k", group_key="g", unique_key="u").bind())
+    plain, job = Job.objects.order_by("pk")
     assert (plain.context, plain.user_id) == ({"trace": TRACE}, None)
-    jobs = Job.objects.exclude(pk=plain.pk)
-    assert [each.context for each in jobs] == [stored] * 6
-    assert {(each.limit_key, each.group_key) for each in jobs} == {
-        (None, None),
-        (None, "g"),
-        ("tests.app.context_tasks.look/k", "g"),
-    }
+    assert (job.context, job.user_id) == ({"language": "de", "trace": TRACE, "user": 5}, 5)
+    assert job.traceparent == TRACE["traceparent"]
+    assert (job.limit_key, job.group_key) == ("tests.app.context_tasks.look/k", "g")
 
 
 @pytest.mark.django_db

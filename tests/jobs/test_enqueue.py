@@ -233,30 +233,32 @@ def before(*names: str) -> Any:
     return override_settings(PGQUEUE={"BEFORE_ENQUEUE": [f"tests.app.hooks.{name}" for name in names]})
 
 
-def add_to_batch() -> None:
+def add_to_batch(call: Any) -> None:
     with Batch() as batch:
-        batch.add([see.bind(1)])
-    assert Job.objects.get().batch_id == batch.id
+        batch.add([call])
+    assert batch.counts().added == 1
 
 
-WAYS: dict[str, Callable[[], Any]] = {
-    "enqueue": lambda: enqueue(see, 1),
-    "enqueue(call)": lambda: enqueue(see.bind(1)),
-    "aenqueue": lambda: async_to_sync(aenqueue)(see, 1),
-    "enqueue_many": lambda: enqueue_many([see.bind(1)]),
-    "aenqueue_many": lambda: async_to_sync(aenqueue_many)([see.bind(1)]),
-    "Task.enqueue": lambda: see.enqueue(1),
-    "Task.aenqueue": lambda: async_to_sync(see.aenqueue)(1),
-    "BoundTask.enqueue": lambda: see.bind(1).enqueue(),
-    "chain": lambda: chain([see.bind(1)]),
+#: Each enqueues a call that has positional arguments only.
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "enqueue": lambda call: enqueue(call.task, *call.args),
+    "enqueue(call)": enqueue,
+    "aenqueue": lambda call: async_to_sync(aenqueue)(call.task, *call.args),
+    "enqueue_many": lambda call: enqueue_many([call]),
+    "aenqueue_many": lambda call: async_to_sync(aenqueue_many)([call]),
+    "Task.enqueue": lambda call: call.task.enqueue(*call.args),
+    "Task.aenqueue": lambda call: async_to_sync(call.task.aenqueue)(*call.args),
+    "BoundTask.enqueue": lambda call: call.enqueue(),
+    "chain": lambda call: chain([call]),
     "Batch.add": add_to_batch,
 }
+in_each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_each_way_to_enqueue_passes_the_hooks_in_their_order(way: Callable[[], Any]) -> None:
+@in_each_way
+def test_each_way_to_enqueue_passes_the_hooks_in_their_order(way: Callable[[Any], Any]) -> None:
     with before("tenant", "urgent"):
-        way()
+        way(see.bind(1))
     job = Job.objects.get()
     assert (job.metadata, job.priority) == ({"tenant": "acme", "urgent": True}, 7)
     assert [call.removesuffix(" in a transaction") for call in CALLS] == ["see(1,)"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import Batch, Unique, aenqueue, aenqueue_many, cancel, chain, enqueue, enqueue_many, task
+from django_pgqueue import Batch, Unique, aenqueue_many, cancel, chain, enqueue, enqueue_many, task
 from django_pgqueue.compat import InvalidTask, InvalidTaskBackend, task_enqueued
 from django_pgqueue.exceptions import InvalidJSON, InvalidKey
 from django_pgqueue.jobs import enqueue as module
@@ -23,6 +23,7 @@ from django_pgqueue.tasks.task import BoundTask
 from django_pgqueue.testing import dummy_jobs
 from tests.app.hooks import see
 from tests.app.tasks import elsewhere, mail, noop, short_lived
+from tests.jobs.test_enqueue import in_each_way
 from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
@@ -290,22 +291,11 @@ def heard() -> Iterator[list[Any]]:
     task_enqueued.disconnect(hear)
 
 
-def test_every_way_of_enqueuing_sends_the_signal(heard: list[Any]) -> None:
-    enqueue(send, 1)
-    enqueue(send.bind(2))
-    async_to_sync(aenqueue)(send, 3)
-    enqueue_many([send.bind(4), send.using(priority=7).bind(5, note="x")])
-    with Batch() as batch:
-        batch.add([send.bind(6)])
-    chain([send.bind(7), send.bind(8)])
-    assert send.enqueue(9) == heard[-1]
-    assert async_to_sync(send.aenqueue)(10) == heard[-1]
-    assert [result.args for result in heard] == [[number] for number in range(1, 11)]
-    assert heard[4].task.priority == 7
-    assert heard[4].kwargs == {"note": "x"}
-    assert [int(result.id) for result in heard] == list(
-        Job.objects.order_by("pk").values_list("pk", flat=True)
-    )
+@in_each_way
+def test_every_way_of_enqueuing_sends_the_signal(way: Callable[[Any], Any], heard: list[Any]) -> None:
+    way(send.using(priority=7).bind(1, "x"))
+    (result,) = heard
+    assert (result.id, result.args, result.task.priority) == (str(Job.objects.get().pk), [1, "x"], 7)
 
 
 def test_the_signal_is_sent_for_new_jobs_only(heard: list[Any]) -> None:
