@@ -31,6 +31,8 @@ from tests.support.sessions import Connect
 
 from .helpers import body, seen, staff, url
 
+pytestmark = pytest.mark.django_db
+
 ADMIN: Any = admin.site.get_model_admin(Queue)
 
 
@@ -76,7 +78,6 @@ def test_a_page_that_waits_for_a_lock_says_so(connect: Connect) -> None:
     assert client.get(url("changelist", model="limit")).status_code == 200
 
 
-@pytest.mark.django_db
 def test_only_pages_that_are_read_by_the_staff_are_limited() -> None:
     assert answer() == "200ms"
     assert answer("HEAD") == "200ms"
@@ -95,7 +96,6 @@ class Lazy:
         sql("SELECT pg_sleep(10)")
 
 
-@pytest.mark.django_db
 def test_what_a_template_reads_is_limited(root: Client) -> None:
     def page(source: str) -> Any:
         template = engines["django"].from_string(source)
@@ -128,7 +128,6 @@ PARTS: dict[str, tuple[Any, str, str, list[str], list[str]]] = {
 }
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("part", PARTS)
 def test_a_slow_part_keeps_no_other(part: str, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, address, said, there = PARTS[part]
@@ -146,7 +145,6 @@ SLOW: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(("module", "part"), SLOW)
 def test_the_overview_says_which_part_is_too_slow(
     root: Client, module: Any, part: str, monkeypatch: pytest.MonkeyPatch, wording: Any
@@ -163,7 +161,6 @@ def test_the_overview_says_which_part_is_too_slow(
     assert "\n".join(line for line in changed if line[0] in "+-") == wording
 
 
-@pytest.mark.django_db
 def test_the_page_of_a_job_has_a_chart_if_it_can(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the task has run, for those who may see statistics, and if they can be read in time."""
     address = url("change", JobFactory.create().pk)
@@ -176,7 +173,6 @@ def test_the_page_of_a_job_has_a_chart_if_it_can(root: Client, monkeypatch: pyte
     assert "pgqueue-runs" not in body(root, address)
 
 
-@pytest.mark.django_db
 def test_a_reason_that_takes_too_long(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "why", lambda job: sql("SELECT pg_sleep(60)"))
     monkeypatch.setattr(fields, "PATIENCE", 0.01)

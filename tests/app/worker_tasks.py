@@ -153,11 +153,6 @@ def sequence_backoff() -> None:
     raise ValueError("later")
 
 
-@task(max_attempts=4, backoff=100)
-def constant_backoff() -> None:
-    raise ValueError("later")
-
-
 def _backoff(exc: BaseException, result: Any) -> float | None:
     SEEN.append((exc, result))
     answer = exc.args[0]

@@ -249,7 +249,6 @@ def have_crashed() -> None:
     Job.objects.update(crash_count=1)
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("forks_here")
 def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> dict[str, Any]:
@@ -267,7 +266,6 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
     assert "could not start" in back.waiting_reason
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.promise("context-everywhere")
 @pytest.mark.usefixtures("forks_here")
 def test_an_isolated_job_has_its_context_and_hooks_and_reports_its_end_and_its_logs(

@@ -69,7 +69,7 @@ def test_a_job_from_sql_expires_by_its_task_although_the_database_does_not_know_
 
 
 def test_a_job_that_expires_before_a_retry_keeps_what_its_first_attempt_left() -> None:
-    tried = ran(tasks.constant_backoff.bind())
+    tried = ran(tasks.sequence_backoff.bind())
     assert (tried.status, tried.attempts) == ("retry", 1)
     run_again(expires_at=timezone.now())
     ended = fresh(tried)
