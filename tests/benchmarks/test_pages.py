@@ -32,36 +32,23 @@ def test_each_table_is_that_of_the_file(path: Path) -> None:
     assert pages.updated(text, run) == text, "run: python3 dev.py bench pages"
 
 
-def test_the_median_of_the_rounds_is_shown_and_what_was_not_measured_is_a_dash() -> None:
+def test_what_tables_show() -> None:
     measured = figures(
         {
             "drain": {"django_pgqueue": [{"jobs/s": 1000}, {"jobs/s": 5000}, {"jobs/s": 3000}]},
             "drain-10": {"django_pgqueue": [{"jobs/s": 1.2345}]},
-        }
+            "spread": {"50 queues": [{"jobs/s": 9}, {"jobs/s": 90}], "plain": [{"jobs/s": 10}] * 2},
+        },
+        skipped={"celery": "there is no rabbitmq-server"},
     )
+    failed = {"name": "drain", "rounds": {}, "failed": {"oban": "a worker ended\nlog"}}
+    measured.run["scenarios"].append(failed)
     rows = pages.lengths(measured).splitlines()
-    assert "| **django_pgqueue** | default | 3,000 | - | 1.23 | - |" in rows
+    assert "| **django_pgqueue** | default | 3,000 | - | 1.23 | - |" in rows, "the median, and dashes"
     assert "|  | best | - | - | - | - |" in rows
     assert len(rows) == 2 + 2 * len(pages.QUEUES) + 1
-
-
-def test_ratios_are_those_of_the_same_round() -> None:
-    measured = figures(
-        {"spread": {"50 queues": [{"jobs/s": 9}, {"jobs/s": 90}], "plain": [{"jobs/s": 10}] * 2}}
-    )
-    assert "| jobs of 50 queues | 4.95 |" in pages.bad_days(measured)
-
-
-def test_a_queue_that_could_not_run_is_named() -> None:
-    measured = figures({}, skipped={"celery": "there is no rabbitmq-server"})
+    assert "| jobs of 50 queues | 4.95 |" in pages.bad_days(measured), "ratios are those of the same round"
     assert "celery was left out: there is no rabbitmq-server" in pages.contestants(measured)
-
-
-def test_a_queue_that_failed_in_a_scenario_is_named() -> None:
-    measured = figures({})
-    measured.run["scenarios"].append(
-        {"name": "drain", "rounds": {}, "failed": {"oban": "a worker ended\nlog"}}
-    )
     assert "oban failed in `drain`: a worker ended." in pages.contestants(measured)
 
 

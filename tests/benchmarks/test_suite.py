@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +35,7 @@ from benchmarks.public.table import table
 from benchmarks.report import as_json, show
 from benchmarks.scenario import Bench, Result, Scenario, Target, Variant
 from django_pgqueue.models import Job
+from tests.support.jobs import sql
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +76,10 @@ def test_each_scenario_can_be_loaded() -> None:
     assert [scenarios.load(name).name for name in scenarios.NAMES] == [*scenarios.NAMES]
 
 
+def ends_with(words: str) -> list[str]:
+    return [sys.executable, "-c", f"raise SystemExit({words!r})"]
+
+
 class Broken(Contestant):
     """A queue whose workers end with an error. Its other methods do nothing."""
 
@@ -87,7 +93,7 @@ class Broken(Contestant):
         return [sys.executable, "-c", "print(0)"]
 
     def workers(self, kind: Kind) -> list[list[str]]:
-        return [[sys.executable, "-c", "raise SystemExit('There is no table of jobs.')"]]
+        return [ends_with("There is no table of jobs.")]
 
 
 class NotOnPyPI(Broken):
@@ -99,7 +105,7 @@ class NoTables(Broken):
     name = "no-tables"
 
     def program(self) -> list[str]:
-        return [sys.executable, "-c", "raise SystemExit('permission denied for schema public')"]
+        return ends_with("permission denied for schema public")
 
 
 class NoProgram(Broken):
@@ -115,16 +121,21 @@ FAILING = {each.name: each for each in (Broken, NotOnPyPI, NoProgram, NoTables)}
 @pytest.fixture
 def with_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Add the contestants above, and remove the databases of a run at the end."""
+
+    def fail_to_install(command: Sequence[str]) -> None:
+        raise environments.CannotInstallError("No matching distribution found for there-is-no-such-package")
+
     monkeypatch.setattr(
         contender_module, "load", lambda name: FAILING[name]() if name in FAILING else load(name)
     )
     monkeypatch.setattr(environments, "FOLDER", tmp_path / "environments")
+    monkeypatch.setattr(environments, "_run", fail_to_install)
     # Other tests use the same server at the same time.
     prefix = f"benchmark_{os.environ.get('PYTEST_XDIST_WORKER', '')}_"
     monkeypatch.setattr(contender_module, "PREFIX", prefix)
     yield
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        for name in (OURS, *FAILING):
+    for name in (OURS, *FAILING):
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{prefix}{name}" WITH (FORCE)')
 
 
@@ -132,11 +143,7 @@ def with_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 def test_our_queue_is_measured_although_others_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def fail_to_install(command: Sequence[str]) -> None:
-        raise environments.CannotInstallError("No matching distribution found for there-is-no-such-package")
-
     with_failing = replace(scenarios.load("drain"), contestants=(*FAILING,))
-    monkeypatch.setattr(environments, "_run", fail_to_install)
     monkeypatch.setattr(scenarios, "load", lambda name: with_failing)
     file = tmp_path / "figures.json"
     suite.main(["drain", "--peer", "none", "--rounds", "1", "--seconds", "0.02", "--json", str(file)])
@@ -155,6 +162,12 @@ def test_our_queue_is_measured_although_others_fail(
     assert written["server"]["server_version"]
 
 
+def example(name: str, measure: Callable[[str], dict[str, float]], *names: str) -> Result:
+    """Return a scenario whose variants have these names, and are measured by this function."""
+    found = [Variant(each, partial(measure, each)) for each in names or (name,)]
+    return Result(scenario(name=name, variants=lambda bench: found))
+
+
 def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
     ran: list[str] = []
 
@@ -164,9 +177,8 @@ def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
             raise contender_module.StuckError("no job ran for a minute")
         return {RATE: 1.0}
 
-    names = ("theirs", "ours")
-    example = scenario(variants=lambda bench: [Variant(name, partial(measure, name)) for name in names])
-    (measured,) = suite.one_by_one([Result(example)], Bench({}, 1), suite.parse(["--rounds", "3"]))
+    results = [example("example", measure, "theirs", "ours")]
+    (measured,) = suite.one_by_one(results, Bench({}, 1), suite.parse(["--rounds", "3"]))
     assert ran == ["theirs", "ours", "theirs", "ours", "ours"]
     assert measured.failed == {"theirs": "no job ran for a minute"}
     assert {name: len(rounds) for name, rounds in measured.rounds.items()} == {"theirs": 1, "ours": 3}
@@ -176,38 +188,38 @@ def test_rounds_of_all_scenarios_are_measured_in_turn_until_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that would end too late are left out, and shorter ones are not."""
-    now = 0.0
     ran: list[str] = []
-    monkeypatch.setattr("benchmarks.__main__.time.monotonic", lambda: now)
+    seconds = {"long": 10.0, "short": 2.0}
+    monkeypatch.setattr("benchmarks.__main__.time.monotonic", lambda: sum(map(seconds.__getitem__, ran)))
 
-    def measure(name: str, seconds: float) -> dict[str, float]:
-        nonlocal now
-        now += seconds
+    def measure(name: str) -> dict[str, float]:
         ran.append(name)
         return {RATE: 1.0}
 
-    def example(name: str, seconds: float) -> Result:
-        return Result(
-            scenario(name=name, variants=lambda bench: [Variant(name, partial(measure, name, seconds))])
-        )
-
-    results = [example("long", 10), example("short", 2)]
+    results = [example(name, measure) for name in seconds]
     yielded = list(suite.in_turn(results, Bench({}, 1), suite.parse([]), 31))
     assert ran == ["long", "short", "long", "short", "short", "short", "short"]
     assert [result.scenario.name for result in yielded] == ran
     assert [len(each.rounds[each.scenario.name]) for each in results] == [2, 5]
 
 
-def test_processes_that_enqueue_begin_and_end_together(tmp_path: Path) -> None:
-    """Each prints a line of what it has enqueued in its time."""
+@contextmanager
+def enqueuers(enqueue: str, folder: Path) -> Iterator[beside.Program]:
+    """Run a program with three processes that enqueue with this expression."""
     code = (
         "import sys; from contextlib import contextmanager; from benchmarks.contestants import program\n"
         "class Queue:\n"
         "    preload = lambda self: None\n"
-        "    putting = contextmanager(lambda self, kind: (yield lambda number: None))\n"
+        f"    putting = contextmanager(lambda self, kind: (yield lambda number: {enqueue}))\n"
         "program.load = lambda name: Queue(); program.main(['queue', 'produce', '3'])"
     )
-    with beside.beside([sys.executable, "-c", code], {**os.environ}, tmp_path / "log") as started:
+    with beside.beside([sys.executable, "-c", code], {**os.environ}, folder / "log") as started:
+        yield started
+
+
+def test_processes_that_enqueue_begin_and_end_together(tmp_path: Path) -> None:
+    """Each prints a line of what it has enqueued in its time."""
+    with enqueuers("None", tmp_path) as started:
         assert started.answer() == ["connected"]
         started.tell("begin")
         started.tell("end")
@@ -215,18 +227,8 @@ def test_processes_that_enqueue_begin_and_end_together(tmp_path: Path) -> None:
             count, seconds = map(float, started.answer())
             assert (count >= 0, seconds > 0) == (True, True)
         assert started.answer() == ["over"]
-
-
-def test_an_enqueue_that_fails_ends_the_program(tmp_path: Path) -> None:
-    code = (
-        "from contextlib import contextmanager; from benchmarks.contestants import program\n"
-        "class Queue:\n"
-        "    preload = lambda self: None\n"
-        "    putting = contextmanager(lambda self, kind: (yield lambda number: 1 / 0))\n"
-        "program.load = lambda name: Queue(); program.main(['queue', 'produce', '3'])"
-    )
     with (
-        beside.beside([sys.executable, "-c", code], {**os.environ}, tmp_path / "log") as started,
+        enqueuers("1 / 0", tmp_path) as started,
         pytest.raises(beside.ProgramError, match="A process that enqueues has failed"),
     ):
         started.answer()
@@ -419,12 +421,9 @@ class Adapter:
         self.lines: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.public.adapter"],
-            cwd=ROOT,
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "DATABASE_URL": url, "SAMPLE_EVERY_S": "0.25", **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        )  # fmt: skip
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -432,16 +431,6 @@ class Adapter:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             self.lines.extend(json.loads(line) for line in lines)  # fails at a line that is not JSON
-
-    def values(self, metric: str) -> list[float]:
-        """Return the values of a metric so far."""
-        return [line["value"] for line in list(self.lines) if line.get("metric") == metric]
-
-    def tell(self, text: str) -> None:
-        """Write to the standard input of the adapter."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(text)
-        self.process.stdin.flush()
 
     def end(self) -> int:
         """Wait until the adapter has ended and nobody holds its standard output. Return its exit code."""
@@ -460,33 +449,23 @@ def url(transactional_db: None) -> str:
     return f"postgresql://{settings['USER']}:{settings['PASSWORD']}@{host}/{settings['NAME']}"
 
 
-def server_time() -> datetime:
-    """Return the time of the server."""
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        (now,) = cursor.fetchone()
-    assert isinstance(now, datetime)
-    return now
-
-
 def sessions(since: datetime) -> int:
     """Return how many sessions the database has that have begun since then. Those of an earlier test may take
     a while to end on a busy machine.
     """
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
+    return int(
+        sql(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND backend_type = 'client backend' AND backend_start > %s",
-            [since],
+            since,
         )
-        (number,) = cursor.fetchone()
-    return int(number)
+    )
 
 
 def test_the_adapter_speaks_the_contract(url: str) -> None:
-    began = server_time()
+    began = sql("SELECT clock_timestamp()")
     adapter = Adapter(url, PRODUCER_MODE="fixed", PRODUCER_RATE="40", WORKER_COUNT="1")
-    until(lambda: len(adapter.values("end_to_end_p99_ms")) > 2, seconds=SLOW)
+    until(lambda: [line.get("metric") for line in adapter.lines].count("end_to_end_p99_ms") > 2, seconds=SLOW)
     adapter.process.send_signal(signal.SIGTERM)
     assert adapter.end() == 0
     until(lambda: not sessions(began), seconds=SLOW, what="no process is left")
@@ -505,35 +484,28 @@ def test_the_adapter_speaks_the_contract(url: str) -> None:
         assert isinstance(value, int | float)
         assert value >= 0
         assert sample == {
-            "system": "django-pgqueue",
-            "kind": "adapter",
-            "subject_kind": "adapter",
-            "subject": "",
-            "instance_id": 0,
-            "window_s": WINDOWS[metric],
-        }
+            "system": "django-pgqueue", "kind": "adapter", "subject_kind": "adapter", "subject": "",
+            "instance_id": 0, "window_s": WINDOWS[metric],
+        }  # fmt: skip
         metrics.add(metric)
     assert metrics == set(WINDOWS)
 
 
 def test_the_manifest_names_tables_and_indexes_that_exist(transactional_db: None) -> None:
-    manifest = PgQueue.manifest
-    with connections["default"].cursor() as cursor:
-        for relation in [*manifest.event_tables, *manifest.event_indexes]:
-            cursor.execute(
-                "SELECT relkind IN ('r', 'i') FROM pg_class WHERE oid = to_regclass(%s)", [relation]
-            )
-            assert cursor.fetchone() == (True,), relation
+    for relation in [*PgQueue.manifest.event_tables, *PgQueue.manifest.event_indexes]:
+        assert sql("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", relation) in "ri", relation
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_the_harness_paces_the_producer_and_workers_die_with_a_killed_adapter(url: str) -> None:
-    began = server_time()
+    began = sql("SELECT clock_timestamp()")
     adapter = Adapter(
         url, PRODUCER_PACING="harness", PRODUCER_RATE="1000", WORKER_COUNT="1", BENCH_INSTANCE_ID="1"
     )
     # A partial line is no token yet, and the end of the input is not the end of the adapter.
-    adapter.tell("ENQUEUE 3\nnonsense\nENQUEUE 4\nENQUEUE 5")
+    assert adapter.process.stdin is not None
+    adapter.process.stdin.write("ENQUEUE 3\nnonsense\nENQUEUE 4\nENQUEUE 5")
+    adapter.process.stdin.flush()
     until(lambda: Job.objects.filter(status=Job.Status.DONE).count() == 7, seconds=SLOW)
     assert sessions(began)
     adapter.process.kill()

@@ -21,8 +21,6 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.core.management.base import SystemCheckError
-from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue.maintenance.rounds import Rounds
@@ -44,7 +42,6 @@ from example_project.demo.accident import Accident
 from example_project.demo.children import Child, only_one
 from example_project.demo.closing import wrap
 from example_project.demo.display import Live, Screen, duration, printable
-from example_project.demo.management.commands.demo import Command as Demo
 from example_project.demo.management.commands.seed_demo import Command
 from example_project.demo.serving import free_address
 from example_project.demo.story import Story
@@ -53,6 +50,7 @@ from example_project.project.secrets import kept_secret
 from example_project.search.indexing import Report
 from example_project.search.models import Document, Run
 from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.jobs import fetch
 from tests.support.waiting import until
 
 # --- What it prints
@@ -351,23 +349,11 @@ def keeps_busy(environment: dict[str, str]) -> None:
         until(lambda: last() > before, what="another document to be indexed")
 
 
-def test_it_refuses_another_kind_of_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "vendor", "sqlite")
-    with pytest.raises(SystemCheckError, match="PostgreSQL"):
-        call_command(Demo(), skip_checks=False)
-
-
 # --- manage.py seed_demo
 
 
 def seed(*arguments: str) -> None:
     call_command(Command(), *arguments, stdout=StringIO())
-
-
-def rows(query: str) -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return list(cursor.fetchall())
 
 
 @pytest.mark.django_db(transaction=True)
@@ -382,7 +368,7 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
     # All but the jobs of the dead worker, which recovery takes.
     dead = Job.objects.filter(worker=vitals[Vital.DEAD], status="running").values_list("pk", flat=True)
     jobs = f"SELECT * FROM pgqueue_job WHERE id <> ALL (ARRAY{[*dead, 0]}) ORDER BY id"
-    before = rows(jobs)
+    before = fetch(jobs)
     session = connect("default")
     try:
         rounds = Rounds()
@@ -390,10 +376,10 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
             rounds.run(session, now)
     finally:
         session.close()
-    assert rows(jobs) == before
+    assert fetch(jobs) == before
     seed("--clear")
-    tables = rows("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pgqueue_%%'")
-    filled = {table for (table,) in tables if rows(f"SELECT FROM {table} LIMIT 1")}
+    tables = fetch("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pgqueue_%%'")
+    filled = {table for (table,) in tables if fetch(f"SELECT FROM {table} LIMIT 1")}
     of_maintenance = {"pgqueue_depth", "pgqueue_duty", "pgqueue_gone", "pgqueue_ring"}
     assert filled <= {*of_maintenance, "pgqueue_status", "pgqueue_task"}
 
@@ -409,9 +395,8 @@ def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -
             span="day", start=timezone.now(), queue_name=queue, task_path="", done=7, wait_histogram=[7],
             run_histogram=[7],
         )  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM pgqueue_depth")
-        cursor.execute("SELECT _pgqueue_count_depth()")
+    fetch("DELETE FROM pgqueue_depth")
+    fetch("SELECT _pgqueue_count_depth()")
     WorkerFactory.create(host="app-1")
     with pytest.raises(
         CommandError, match="1 live workers would see these jobs, and it has jobs of your own"
@@ -427,7 +412,5 @@ def test_a_database_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert {vital(worker) for worker in with_vitals(Worker.objects.all())} == set(Vital)
     seed("--clear")
     assert list(Job.objects.all()) == [own]
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT queue_name, ready FROM pgqueue_depth")
-        assert cursor.fetchall() == [("default", 1)]
+    assert fetch("SELECT queue_name, ready FROM pgqueue_depth") == [("default", 1)]
     assert {*StatRollup.objects.values_list("queue_name", "done")} == {("default", 7), ("", 7)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -30,6 +30,7 @@ from example_project.search.progress import progress
 from example_project.search.queries import PAGE, search
 from example_project.search.reading import decode
 from example_project.search.tasks import index_document
+from tests.support.jobs import fetch
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("example_project.project.urls")]
 
@@ -263,9 +264,7 @@ def test_the_admin_shows_documents_and_indexes_them_again(admin_client: Client, 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("a.txt", "b/c.md", "b/d.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"words of {name}")
+    make(tmp_path, "a.txt", "b/c.md", "b/d.py")
     return tmp_path
 
 
@@ -356,7 +355,6 @@ def test_a_hole_in_the_index_is_found(report: Report, damage: str, expected: lis
     assert troubles(run) == []
     row = Document.objects.get(path__endswith="/c.md")
     job = Job.objects.get(batch_id=run.batch_id, args=[row.pk])
-    with connection.cursor() as cursor:
-        cursor.execute(damage.format(job=job.pk, document=row.pk))
+    fetch(damage.format(job=job.pk, document=row.pk))
     lines = troubles(run)
     assert all(any(line.startswith(words) for line in lines) for words in expected), lines
