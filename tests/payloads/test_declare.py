@@ -21,7 +21,6 @@ from syrupy.assertion import SnapshotAssertion
 from django_pgqueue import Concurrency, JobPayload, RateLimit, Unique, task
 from django_pgqueue.checks.payloads import check_payload_triggers, check_payloads
 from django_pgqueue.compat import BaseTaskBackend, InvalidTask
-from django_pgqueue.maintenance import payloads as synchronize
 from django_pgqueue.maintenance.payloads import synchronize_tasks
 from django_pgqueue.models import DeclaredTask, Job
 from django_pgqueue.operations import PayloadTriggers
@@ -181,15 +180,6 @@ def test_triggers_that_are_missing_are_a_warning(caplog: pytest.LogCaptureFixtur
     synchronize_tasks("default")
     assert f"the table of receipts.Receipt is not a job of {SEND}" in caplog.text
     assert "manage.py check --database default" in caplog.text
-
-
-@pytest.mark.usefixtures("written")
-def test_a_project_without_payloads_asks_one_thing(
-    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
-) -> None:
-    monkeypatch.setattr(synchronize, "payload_models", list)
-    with django_assert_num_queries(1):
-        synchronize_tasks("default")
 
 
 # -- PayloadTriggers

@@ -5,7 +5,7 @@ about the rest. The times of cron expressions and intervals, above all on the da
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -22,7 +22,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.explanation import schedules as words
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import cron as cron_module
-from django_pgqueue.schedules.cron import Timing, latest_runs, next_run, next_runs, timing_of, zone
+from django_pgqueue.schedules.cron import Timing, latest_runs, next_run, next_runs, timing_of
 from django_pgqueue.schedules.declare import declared_schedules, schedules_in_settings
 from tests.app import limit_tasks, tasks
 from tests.support.factories import ScheduleFactory
@@ -301,11 +301,6 @@ def test_intervals_are_anchored(every: timedelta) -> None:
         run = following
 
 
-def test_intervals_do_not_know_summer_time() -> None:
-    runs = next_runs(Timing(None, timedelta(hours=1), PARIS), 6, utc("10-24", "22:30"))
-    assert [f"{run:%H}" for run in runs] == ["23", "00", "01", "02", "03", "04"]
-
-
 def test_a_day_that_never_comes_is_refused_although_each_field_is_possible() -> None:
     with pytest.raises(ValueError, match="is never due within the next 50 years"):
         next_run(Timing("0 0 */15 * 1#2", None), utc("01-01", "00:00"))
@@ -317,11 +312,6 @@ def test_nicknames() -> None:
         assert next_run(timing_of(name.upper(), None), new_year) == next_run(
             timing_of(cron_module.expand(name), None), new_year
         )
-
-
-def test_the_zone_utc_is_the_one_that_cronsim_knows() -> None:
-    assert zone("UTC") is UTC
-    assert zone("Europe/Paris") == ZoneInfo("Europe/Paris")
 
 
 @pytest.mark.parametrize(

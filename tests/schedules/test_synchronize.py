@@ -36,6 +36,13 @@ def the(app: App) -> Any:
     return Schedule.objects.get(pk=f"{app.module}.report")
 
 
+def start(app: App, options: str) -> Any:
+    """Let a worker start whose code declares this schedule. Return its row."""
+    app.schedule(options)
+    start_worker()
+    return the(app)
+
+
 # -- come and change
 
 
@@ -65,13 +72,10 @@ def test_a_declared_schedule_is_added_and_a_second_start_writes_nothing(app: App
 
 def test_a_changed_timing_begins_at_the_moment_of_the_change(app: App, one: Connection) -> None:
     """The runs of the new timing that lie in the past are not caught up."""
-    app.schedule("every=3600, catch_up='all'")
-    start_worker()
+    start(app, "every=3600, catch_up='all'")
     fire(one)
     Schedule.objects.update(since=ago(days=2), last_run_at=ago(days=1))
-    app.schedule("every=60, catch_up='all'")
-    start_worker()
-    row = the(app)
+    row = start(app, "every=60, catch_up='all'")
     assert row.next_run_at is None
     assert row.since > ago(seconds=30)
     fire(one)
@@ -81,8 +85,7 @@ def test_a_changed_timing_begins_at_the_moment_of_the_change(app: App, one: Conn
 
 
 def test_a_changed_definition_leaves_the_next_run_alone(app: App, one: Connection) -> None:
-    app.schedule("every=3600")
-    start_worker()
+    start(app, "every=3600")
     fire(one)
     before = the(app)
     assert before.next_run_at is not None
@@ -100,12 +103,10 @@ def test_a_changed_definition_leaves_the_next_run_alone(app: App, one: Connectio
 
 def test_all_runs_that_are_owed_at_the_change_are_fired_once(app: App, one: Connection) -> None:
     """No worker ran for three minutes; the one that starts now has new code."""
-    app.schedule("every=60, catch_up='all'")
-    start_worker()
+    start(app, "every=60, catch_up='all'")
     owed = [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
     Schedule.objects.update(next_run_at=owed[0], since=ago(days=1))
-    app.schedule("cron='0 5 * * *', catch_up='all'")
-    start_worker()
+    start(app, "cron='0 5 * * *', catch_up='all'")
     fire(one)
     row = the(app)
     assert runs_of(row)[:4] == owed
@@ -116,13 +117,10 @@ def test_all_runs_that_are_owed_at_the_change_are_fired_once(app: App, one: Conn
 
 @pytest.mark.parametrize("broken", [{"queue_name": "a b"}, {"timezone": "Mars"}])
 def test_a_broken_row_does_not_stop_a_worker_whose_code_changes_it(app: App, broken: dict[str, str]) -> None:
-    app.schedule("every=60")
-    start_worker()
+    start(app, "every=60")
     Schedule.objects.update(**broken)
     Schedule.objects.update(next_run_at=ago(minutes=3))
-    app.schedule("cron='0 5 * * *'")
-    start_worker()
-    row = the(app)
+    row = start(app, "cron='0 5 * * *'")
     assert (row.cron, row.timezone, row.queue_name) == ("0 5 * * *", "UTC", None)
 
 
@@ -139,15 +137,11 @@ def test_the_policy_of_a_schedule_from_the_admin_is_kept_up_to_date(registry: No
 
 
 def test_what_the_admin_overrides_stays(app: App) -> None:
-    app.schedule("cron='0 3 * * *', kwargs={'day': 1}")
-    start_worker()
-    row = the(app)
+    row = start(app, "cron='0 3 * * *', kwargs={'day': 1}")
     row.cron = "0 4 * * *"
     row.save()
     assert row.overridden == ["cron", "every"]
-    app.schedule("every=60, kwargs={'day': 2}")
-    start_worker()
-    row = the(app)
+    row = start(app, "every=60, kwargs={'day': 2}")
     assert (row.cron, row.every, row.kwargs) == ("0 4 * * *", None, {"day": 2})
     assert (row.declared["cron"], row.declared["every"]) == (None, 60.0)
     # Back to what the code declares.
@@ -159,15 +153,11 @@ def test_what_the_admin_overrides_stays(app: App) -> None:
 def test_old_and_new_code_at_the_same_time_keep_the_override(app: App) -> None:
     """A rolling deployment: workers start with old and with new code, in any order."""
     old, new = "cron='0 3 * * *'", "cron='0 5 * * *', kwargs={'day': 2}"
-    app.schedule(old)
-    start_worker()
-    row = the(app)
+    row = start(app, old)
     row.queue_name = "slow"
     row.save()
     for code in (new, old, new):
-        app.schedule(code)
-        start_worker()
-    row = the(app)
+        row = start(app, code)
     assert (row.cron, row.kwargs, row.queue_name) == ("0 5 * * *", {"day": 2}, "slow")
     assert row.overridden == ["queue_name"]
 
@@ -176,8 +166,7 @@ def test_a_schedule_of_the_admin_that_code_declares_keeps_its_values_as_override
     row = ScheduleFactory.create(
         name=f"{app.module}.report", task_path=f"{app.module}.report", cron="0 4 * * *"
     )
-    app.schedule("cron='0 3 * * *'")
-    start_worker()
+    start(app, "cron='0 3 * * *'")
     row.refresh_from_db()
     assert (row.source, row.cron, row.overridden) == ("code", "0 4 * * *", ["cron", "every"])
 
@@ -186,25 +175,21 @@ def test_a_schedule_of_the_admin_that_code_declares_keeps_its_values_as_override
 
 
 def test_a_removed_schedule_is_retired_and_comes_back(app: App, one: Connection) -> None:
-    app.schedule("every=60")
-    start_worker()
+    start(app, "every=60")
     app.deploy("@task", "def report(day=0): pass")
     start_worker()
     row = the(app)
     assert row.retired_at is not None
     Schedule.objects.update(next_run_at=ago(minutes=5))
     assert fire(one) == 0
-    app.schedule("every=60")
-    start_worker()
-    row = the(app)
+    row = start(app, "every=60")
     assert row.retired_at is None
     fire(one)
     assert not jobs_of(row)  # nothing is caught up
 
 
 def test_only_code_that_is_known_to_declare_a_schedule_no_more_retires_it(app: App) -> None:
-    app.schedule("every=60")
-    start_worker()
+    start(app, "every=60")
     for broken in ("import no_such_module_at_all", "1 / 0"):
         app.deploy(broken)
         start_worker()

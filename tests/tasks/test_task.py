@@ -7,7 +7,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -373,13 +373,6 @@ def test_pickle_survives_changed_queues() -> None:
         assert pickle.loads(stored).queue_name == "slow"  # noqa: S301
 
 
-def test_replace_validates() -> None:
-    assert replace(send, priority=5).priority == 5
-    assert replace(send, run_after=timedelta(1)).run_after_delta == timedelta(1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidTask):
-        replace(send, priority=500)
-
-
 @pytest.mark.parametrize(("function", "reason"), [
     (replaced, "leads to an object of type function, not to this task"),
     (_of_the_first, "leads to another task, not to this task"),
@@ -470,13 +463,3 @@ def test_djangos_decorator_takes_our_policy_too() -> None:
             django_task(max_attemps=3)(plain.func)
         with pytest.raises(TypeError, match=r"argument 'color'\. The options are atomic, backend, backoff"):
             django_task(color="red")(plain.func)
-
-
-@pytest.mark.skipif(
-    not (6, 0) <= django.VERSION < (6, 1), reason="the decorator of other versions takes our options"
-)
-def test_djangos_decorator_refuses_our_policy_on_django_60() -> None:
-    django_task = sys.modules[compat.DjangoTask.__module__].task
-    # The words are in docs/howto/django-tasks.md.
-    with pytest.raises(TypeError, match=r"task\(\) got an unexpected keyword argument 'max_attempts'"):
-        django_task(max_attempts=3)
