@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from importlib import import_module
 from pathlib import Path
 
 import django
@@ -9,95 +12,33 @@ import pytest
 
 from tests.tasks.test_task import in_a_fresh_process
 
-FILES = {
-    "__init__.py": """
-from django.tasks import TaskBackendHandler
-from .base import Task, TaskContext, TaskResult, TaskResultStatus, task
-task_backends = TaskBackendHandler()
-""",
-    "base.py": """
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar
-P = ParamSpec("P")
-T = TypeVar("T")
-class TaskResultStatus(StrEnum):
-    SUCCESSFUL = "SUCCESSFUL"
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task(Generic[P, T]):
-    func: Any
-    priority: int = 0
-    backend: str = "default"
-    queue_name: str = "default"
-    run_after: Any = None
-    takes_context: bool = False
-    def get_backend(self):
-        from . import task_backends
-        return task_backends[self.backend]
-    def using(self, **changes):
-        found = replace(self, **changes)
-        found.get_backend().validate_task(found)
-        return found
-    def enqueue(self, *args, **kwargs):
-        return self.get_backend().enqueue(self, args, kwargs)
-    @property
-    def module_path(self):
-        return f"{self.func.__module__}.{self.func.__qualname__}"
-def task(function, backend="default"):
-    from . import task_backends
-    return getattr(task_backends[backend], "task_class", Task)(func=function, backend=backend)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskError:
-    traceback: str
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult(Generic[T]):
-    id: str
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskContext:
-    task_result: TaskResult
-""",
-    "backends/__init__.py": "",
-    "backends/base.py": """
-class BaseTaskBackend:
-    supports_defer = supports_async_task = supports_get_result = supports_priority = False
-    def __init__(self, alias, params):
-        self.alias = alias
-    def check(self, **kwargs):
-        return []
-""",
-    "backends/other.py": """
-from .base import BaseTaskBackend
-class OtherBackend(BaseTaskBackend):
-    pass
-""",
-    "exceptions.py": """
-from django.core.exceptions import ImproperlyConfigured
-class TaskException(Exception): pass
-class {task}(TaskException): pass
-class {backend}(ImproperlyConfigured): pass
-class TaskResultDoesNotExist(TaskException): pass
-class TaskResultMismatch(TaskException): pass
-""",
-    "signals.py": """
-from django.dispatch import Signal
-task_enqueued, task_finished, task_started = Signal(), Signal(), Signal()
-def log(**kwargs): pass
-for each in (task_enqueued, task_finished, task_started):
-    each.connect(log)
-""",
-}
 NAMES = [("InvalidTaskError", "InvalidTaskBackendError"), ("InvalidTask", "InvalidTaskBackend")]
 
-pytestmark = pytest.mark.skipif(django.VERSION < (6, 0), reason="the stub stands on django.tasks")
+pytestmark = pytest.mark.skipif(django.VERSION < (6, 0), reason="the package is made of django.tasks")
+
+
+#: What is different in the package, besides its name and those of its exceptions: its classes are generic.
+CHANGES = {
+    r"django\.tasks": "django_tasks",
+    r"\bInvalidTask\b": "{task}",
+    r"\bInvalidTaskBackend\b": "{backend}",
+    r"from typing import Any": "from typing import Any, Generic, ParamSpec, TypeVar",
+    r"class TaskResultStatus": 'P, T = ParamSpec("P"), TypeVar("T")\n\n\nclass TaskResultStatus',
+    r"class Task:": "class Task(Generic[P, T]):",
+    r"class TaskResult:": "class TaskResult(Generic[T]):",
+}
 
 
 def write(folder: Path, task: str, backend: str) -> Path:
-    """Write the package into the folder, and return its own."""
-    for name, text in FILES.items():
-        file = folder / "django_tasks" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.replace("{task}", task).replace("{backend}", backend))
-    return folder / "django_tasks"
+    """Make the package of what became ``django.tasks``, in this folder. Return its own."""
+    package = folder / "django_tasks"
+    shutil.copytree(Path(str(import_module("django.tasks").__file__)).parent, package)
+    for file in package.rglob("*.py"):
+        text = file.read_text()
+        for pattern, by in CHANGES.items():
+            text = re.sub(pattern, by.format(task=task, backend=backend), text)
+        file.write_text(text)
+    return package
 
 
 def test_what_is_imported_with_either_name_of_the_exceptions_or_a_backport_that_is_broken(
@@ -137,7 +78,7 @@ settings.configure(
     TASKS={
         "default": {"BACKEND": "django_pgqueue.testing.DummyBackend"},
         "real": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
-        "theirs": {"BACKEND": "django_tasks.backends.other.OtherBackend"},
+        "theirs": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
     },
 )
 django.setup()
