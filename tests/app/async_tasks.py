@@ -13,17 +13,11 @@ from django.db import connection, transaction
 from django_pgqueue import current_job, task
 
 from .models import Entry
-from .worker_tasks import SEEN, ask, gate
+from .worker_tasks import SEEN, ask, gate, open_gate
 
 #: The jobs that have met, and the event that they wait for on their loop.
 MEETING: dict[str, Any] = {"count": 0, "event": None}
 FLAVOR: ContextVar[str] = ContextVar("flavor")
-
-
-async def wait(name: str) -> None:
-    """Wait until the test opens a gate."""
-    while not gate(name).is_set():
-        await asyncio.sleep(0.002)
 
 
 @task
@@ -59,7 +53,7 @@ async def keep(kind: str) -> list[Any]:
     async with asyncio.timeout(30):
         kept = await sync_to_async(_take)(kind)
         gate("kept").set()
-        await wait("go on")
+        await open_gate("go on")
         return await sync_to_async(_use)(kind, kept)
 
 

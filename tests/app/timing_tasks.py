@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django_pgqueue import TaskTimeout, current_job, task
 from tests.app import gil
 from tests.app.models import Entry
-from tests.app.worker_tasks import gate
+from tests.app.worker_tasks import gate, open_gate
 
 
 @task(timeout=1, max_attempts=2, backoff=0)
@@ -69,8 +69,7 @@ def waits_for_an_hour(name: str) -> str:
 
 @task(timeout=1, max_attempts=1)
 async def awaits(name: str) -> str:
-    while not gate(name).is_set():
-        await asyncio.sleep(0.001)
+    await open_gate(name)
     return name
 
 

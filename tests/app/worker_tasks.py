@@ -46,6 +46,13 @@ def gate(name: str) -> threading.Event:
         return GATES.setdefault(name, threading.Event())
 
 
+async def open_gate(name: str) -> None:
+    """Wait on the event loop until the test opens a gate."""
+    async with asyncio.timeout(DEADLINE):
+        while not gate(name).is_set():
+            await asyncio.sleep(0.002)
+
+
 def runs(*names: str) -> None:
     """Wait until the jobs run that hold under these names."""
     for name in names:
@@ -283,10 +290,7 @@ async def asleep(name: str) -> str:
 async def ahold(name: str) -> str:
     """Like `hold`, without a thread."""
     gate(f"{name} runs").set()
-    end = asyncio.get_running_loop().time() + DEADLINE
-    while not gate(name).is_set():
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.002)
+    await open_gate(name)
     return name
 
 
@@ -294,10 +298,9 @@ async def ahold(name: str) -> str:
 async def ameet(name: str, count: int) -> None:
     """Wait until `count` jobs are running at the same time."""
     SEEN.append(name)
-    end = asyncio.get_running_loop().time() + DEADLINE
-    while SEEN.count(name) < count:
-        assert asyncio.get_running_loop().time() < end
-        await asyncio.sleep(0.002)
+    async with asyncio.timeout(DEADLINE):
+        while SEEN.count(name) < count:
+            await asyncio.sleep(0.002)
 
 
 @task
@@ -339,12 +342,7 @@ async def anote(key: str) -> None:
 @task
 async def ablock_thread(name: str) -> None:
     """Block the thread of `sync_to_async`."""
-
-    def block() -> None:
-        gate(f"{name} runs").set()
-        assert gate(name).wait(DEADLINE)
-
-    await sync_to_async(block)()
+    await sync_to_async(hold.func)(name)
 
 
 def ask(query: Any, *parameters: Any, using: str = "default") -> Any:
@@ -411,8 +409,7 @@ def effect(key: str, then: str = "") -> str:
     if then == "snooze":
         raise Snooze(timedelta(hours=1))
     if then == "wait":
-        gate(f"{key} runs").set()
-        assert gate(key).wait(DEADLINE)
+        hold.func(key)
     return key
 
 
@@ -422,8 +419,7 @@ def hurry(key: str) -> None:
     Entry.objects.create(key=key)
     SEEN.append(current_job().attempts)
     ask("SET LOCAL lock_timeout = '20ms'")
-    gate(f"{key} runs").set()
-    assert gate(key).wait(DEADLINE)
+    hold.func(key)
 
 
 @task
@@ -457,8 +453,7 @@ def increment(key: str) -> int:
     ask("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     entry = Entry.objects.get(key=key)
     SEEN.append("read")
-    gate(f"{key} runs").set()
-    assert gate(key).wait(DEADLINE)
+    hold.func(key)
     entry.note = str(int(entry.note) + 1)
     entry.save()
     return int(entry.note)

@@ -234,5 +234,8 @@ def test_a_signal_is_handed_on(reloader: Reloader, name: str, ends: int, code: i
 
 
 def test_a_stop_while_it_waits_for_a_change_ends_it(reloader: Reloader) -> None:
-    pressed = (signal.raise_signal(signal.SIGINT) for _ in range(1))
-    assert reloader.run("raise SystemExit(1)", looks=pressed) == 0
+    def ctrl_c() -> Iterator[None]:
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    assert reloader.run("raise SystemExit(1)", looks=ctrl_c()) == 0

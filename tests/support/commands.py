@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import conf
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Worker
 from tests.app.apps import CONSTANTS
 from tests.support.fork_server import POPEN, Forked, fork_command
 from tests.support.jobs import sql
-from tests.support.workers import until
+from tests.support.workers import over as over_in_time, until
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = 120.0  # seconds; on a busy machine, a process takes 10 to start, and some commands start five
+over, wait = partial(over_in_time, seconds=SLOW), partial(until, seconds=SLOW)
 
 
 class Command:
@@ -52,16 +54,15 @@ class Command:
     def logged(self, text: str, times: int = 1) -> None:
         """Wait until the command has logged a text."""
         try:
-            until(lambda: self.log.count(text) >= times, seconds=SLOW)
+            wait(lambda: self.log.count(text) >= times)
         except AssertionError:
             raise AssertionError(f"{text!r} does not appear {times} times in the log:\n{self.log}") from None
 
     def workers(self, count: int = 1) -> list[Worker]:
         """Wait until there are this many worker processes, and return them."""
+        found = Worker.objects.order_by("started_at")
         return until(
-            lambda: found if len(found := list(Worker.objects.order_by("started_at"))) == count else [],
-            seconds=SLOW,
-            what=f"{count} workers",
+            lambda: now if len(now := [*found.all()]) == count else [], seconds=SLOW, what=f"{count} workers"
         )
 
 
@@ -143,11 +144,8 @@ def commands_in(
                 command.process.wait()
         # Children that have lost their supervisor end by themselves. The tables are flushed only after that,
         # and after the server has done what the killed processes have asked for.
-        until(
-            lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)),
-            seconds=SLOW,
-        )
-        until(lambda: not sessions_at_work(), seconds=SLOW)
+        wait(lambda: not any(map(is_alive, Worker.objects.values_list("pid", flat=True))))
+        wait(lambda: not sessions_at_work())
 
 
 def sessions_at_work() -> bool:
@@ -178,17 +176,10 @@ def django_environment(code: Path = ROOT, **pgqueue: Any) -> dict[str, str]:
     }
 
 
-def over(*jobs: Any) -> None:
-    """Wait until all jobs, given as objects or as ids, are over."""
-    ids = [getattr(job, "pk", job) for job in jobs]
-    live = Job.objects.filter(pk__in=ids).exclude(status__in=["done", "failed", "cancelled"])
-    until(lambda: not live.exists(), seconds=SLOW, what="all over")
-
-
 def begun(key: str, count: int = 1) -> None:
     """Wait until tasks have said with an entry, so many times, that they run."""
     runs = _runs(key)
-    until(lambda: runs.count() >= count, seconds=SLOW, what=f"{key} runs")
+    wait(lambda: runs.count() >= count, what=f"{key} runs")
 
 
 def left_behind(key: str) -> int:
@@ -205,7 +196,7 @@ def _runs(key: str) -> Any:
 
 def gone(pid: int) -> None:
     """Wait until a process has ended."""
-    until(lambda: not is_alive(pid), seconds=SLOW, what=f"process {pid} is gone")
+    wait(lambda: not is_alive(pid), what=f"process {pid} is gone")
 
 
 def databases() -> dict[str, dict[str, Any]]:

@@ -49,8 +49,7 @@ def jobs_of(schedule: Schedule | str) -> list[Job]:
 
 def runs_of(schedule: Schedule | str) -> list[datetime]:
     """Return the recorded runs of a schedule, in order."""
-    found = ScheduleRun.objects.filter(schedule_id=str(schedule)).order_by("run_at")
-    return [run.run_at for run in found]
+    return [run.run_at for run in ScheduleRun.objects.filter(schedule_id=str(schedule)).order_by("run_at")]
 
 
 def outcomes(schedule: Schedule | str) -> list[str]:

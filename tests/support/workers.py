@@ -33,9 +33,11 @@ def fresh(job: Any) -> Job:
     return Job.objects.get(pk=getattr(job, "pk", job))
 
 
-def over(*jobs: Any) -> None:
+def over(*jobs: Any, seconds: float = DEADLINE) -> None:
     """Wait until the jobs, given as objects or as ids, are over."""
-    until(lambda: all(fresh(job).is_finished for job in jobs), what="all over")
+    found = Job.objects.filter(pk__in=[getattr(job, "pk", job) for job in jobs])
+    live = found.exclude(status__in=["done", "failed", "cancelled"])
+    until(lambda: not live.exists(), seconds=seconds, what="all over")
 
 
 def done(*jobs: Any) -> None:
