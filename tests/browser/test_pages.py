@@ -135,7 +135,7 @@ LAYOUT: dict[str, tuple[str, list[str], str, str]] = {
             && head.getBoundingClientRect().right <= innerWidth))""",
     ),
     "the queue of a job has two lines": ("wide", JOBS, "#result_list .pgqueue-queue", TALL),
-    "a queue has two lines": ("wide", ["queue_changelist"], "#result_list tbody th > a", TALL),
+    "a queue has two lines": ("wide", ["queue_changelist"], "#result_list tbody th > a[href*=demo]", TALL),
     "the chosen filter does not stand out": (
         "light dark", ["job_changelist", "jobstat_changelist"], "#changelist-filter", r"""
         ([filters]) => {
