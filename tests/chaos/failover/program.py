@@ -1,14 +1,13 @@
 """Lose the leader of three PostgreSQL servers under Patroni, while jobs come in, and count what that costs.
 
     python3 dev.py failover                     # asynchronous, then synchronous and strict
-    python3 dev.py failover --only synchronous --rounds 3
     python3 dev.py failover --etcd              # with etcd, as most clusters have it
 
 Which server leads is decided by Patroni's own raft, which needs no other program. With --etcd, each machine
 has a member of etcd in its place, which is the program of this name on the PATH (Debian: apt-get install
 etcd-server).
 
-Each round makes every fault once: a switchover; a leader whose machine loses its power; the same after its
+Each fault is made once: a switchover; a leader whose machine loses its power; the same after its
 standbys have not received anything for a second; and a leader that is stopped, as a machine that hangs, and
 goes on after another server leads. A worker command and a client connect by a DSN of several hosts. The
 ledger is outside the servers. It prints what was confirmed to the client and is lost, what has run again, and
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
-MODES = ("asynchronous", "synchronous")
 RATE, BACKLOG = 100.0, 500
 ANSWER = 5.0  # seconds; then a client gives up, as a web server ends a request
 AWAY = 10.0  # seconds until a machine that was lost is back
@@ -50,39 +48,29 @@ QUIET = 5.0  # seconds of work between two faults
 
 def main(arguments: list[str]) -> int:
     """Run each mode, and print its figures."""
-    options = _parse(arguments)
+    about, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="dev.py failover", description=about, epilog=rest, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--etcd", action="store_true", help="let etcd decide who leads, not Patroni's raft")
+    with_etcd = parser.parse_args(arguments).etcd
+    if with_etcd and shutil.which("etcd") is None:
+        parser.error("there is no program etcd on the PATH (Debian: apt-get install etcd-server)")
     os.environ.setdefault("DATABASE_URL", "postgresql://postgres@127.0.0.1:1/postgres")
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     import django
 
     django.setup()
-    print(_versions(options.etcd), flush=True)
+    print(_versions(with_etcd), flush=True)
     folder = ROOT / "var" / f"failover-{os.getpid()}"
-    is_good = True
-    for mode in options.only.split(","):
-        found = _perform(mode == "synchronous", folder / mode, options)
-        wrong = ["atomic effects missing", "atomic effects repeated", "left"]
-        is_good &= not any(found[name] for name in [*wrong, *["lost"] * (mode == "synchronous")])
+    wrong = ["atomic effects missing", "atomic effects repeated", "left"]
+    found = _perform(False, with_etcd, folder / "asynchronous")
+    is_good = not any(found[name] for name in wrong)
+    found = _perform(True, with_etcd, folder / "synchronous")
+    is_good &= not any(found[name] for name in [*wrong, "lost"])
     if is_good:
         shutil.rmtree(folder)
     return 0 if is_good else 1
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    about, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog="dev.py failover", description=about, epilog=rest, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=1, help="how many times each fault is made (1)")
-    parser.add_argument("--only", default=",".join(MODES), help="one mode, or both, separated by a comma")
-    parser.add_argument("--seed", type=int, default=1, help="repeats the random choices of the load (1)")
-    parser.add_argument("--etcd", action="store_true", help="let etcd decide who leads, not Patroni's raft")
-    options = parser.parse_args(arguments)
-    if options.etcd and shutil.which("etcd") is None:
-        parser.error("there is no program etcd on the PATH (Debian: apt-get install etcd-server)")
-    if unknown := set(options.only.split(",")) - set(MODES):
-        parser.error(f"there is no mode {unknown.pop()!r}; the modes are {', '.join(MODES)}")
-    return options
 
 
 def _versions(with_etcd: bool) -> str:
@@ -97,7 +85,7 @@ def _versions(with_etcd: bool) -> str:
     return f"{run('postgres', '--version').strip()}, Patroni {version('patroni')} with {votes}"
 
 
-def _perform(is_synchronous: bool, folder: Path, options: argparse.Namespace) -> dict[str, int]:
+def _perform(is_synchronous: bool, with_etcd: bool, folder: Path) -> dict[str, int]:
     """Run one mode on servers of its own, print its figures, and return the counts."""
     from django.core.management import call_command
     from django.db import connections
@@ -111,16 +99,15 @@ def _perform(is_synchronous: bool, folder: Path, options: argparse.Namespace) ->
 
     plan = Scenario("failover", (), commands=1, processes=2, rate=RATE, backlog=BACKLOG)
     with (
-        cluster_in(folder, is_synchronous=is_synchronous, with_etcd=options.etcd) as cluster,
+        cluster_in(folder, is_synchronous=is_synchronous, with_etcd=with_etcd) as cluster,
         at_database(**cluster.address()),
         commands_in(folder, prints_logs=False) as start,
     ):
         call_command("migrate", run_syncdb=True, verbosity=0)
-        stage = Stage(start, folder, cluster, plan, random.Random(options.seed))
+        stage = Stage(start, folder, cluster, plan, random.Random(1))
         stage.start_all()
         with _impatient(), stage.load.running():
-            acts = (switchover, lost, lost_behind, hangs) * options.rounds
-            faults = [_fault(stage, act) for act in acts]
+            faults = [_fault(stage, act) for act in (switchover, lost, lost_behind, hangs)]
             time.sleep(QUIET)
         connections.close_all()
         with suppress(AssertionError):  # what is left is counted

@@ -1,6 +1,6 @@
 """A web process of either release, and its admin.
 
-    python -P <this file> web <first number> <transactions in a second>
+    python -P <this file> web <first number> <jobs in a second>
     python -P <this file> pages
 
 The first enqueues jobs, cancels some, and reads results until it is told to end. The second opens all pages
@@ -38,29 +38,20 @@ def web(first: int, rate: float) -> None:
 
     from django_pgqueue import cancel
     from django_pgqueue.models import Job
-    from tests.app import ledger_tasks as tasks
-    from tests.chaos.harness.ledger import COMMITTED, FOLDER, IN_DOUBT, ROLLED_BACK, Ledger
-    from tests.chaos.harness.load import Load, mixed
+    from tests.app.ledger_tasks import sync_effect
+    from tests.chaos.harness.ledger import FOLDER, Ledger
+    from tests.chaos.harness.load import Load
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    choice = Random(first)
-    load = Load(Ledger(os.environ[FOLDER]), choice, rate=rate, backlog=0)
-    later = tasks.sync_effect.using(run_after=timedelta(hours=1))
-    number = first
-    while not stop.wait(1 / rate):
-        numbers = list(range(number, number + choice.choice([1, 1, 3])))
-        number += len(numbers) + 1
-        calls = [mixed(each, choice) for each in numbers]
-        is_rolled_back = choice.random() < 0.1
-        outcome = load.transact(numbers, calls, is_rolled_back=is_rolled_back)
-        assert outcome == (ROLLED_BACK if is_rolled_back else COMMITTED), outcome
-        if choice.random() < 0.2:
-            outcome = load.transact([number - 1], [later.bind(number - 1, 0.0)], expects="cancelled")
-            assert outcome != IN_DOUBT
-            assert cancel(Job.objects.get(args__0=number - 1)) == 1
-        for job in Job.objects.order_by("-pk")[:3]:  # each column, with the names of this release
-            assert job.result is None
+    load = Load(Ledger(os.environ[FOLDER]), Random(first), rate=rate, backlog=10_000, first=first)
+    later = sync_effect.using(run_after=timedelta(hours=1))
+    with load.running():
+        while not stop.wait(0.2):
+            number = load.enqueue(lambda number: later.bind(number, 0.0), expects="cancelled")
+            assert cancel(Job.objects.get(args__0=number)) == 1
+            for job in Job.objects.order_by("-pk")[:3]:  # each column, with the names of this release
+                assert job.result is None
     connections.close_all()
 
 

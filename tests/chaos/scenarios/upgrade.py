@@ -20,14 +20,14 @@ from tests.support.waiting import until
 
 from ..harness.audit import Audit
 from ..harness.havoc import processes_of
-from ..harness.ledger import FOLDER
+from ..harness.ledger import FOLDER, IN_DOUBT
 from ..harness.scenario import Scenario
 from ..harness.stage import PATIENCE, Stage
 from ..harness.worlds import database_of_the_previous_release, lacks_history, last_migration, manage
 
 WEB = Path(__file__).parents[1] / "harness" / "web.py"
-RATE = 12.0
-"""Transactions of a web process in a second."""
+RATE = 20.0
+"""Jobs that a web process enqueues in a second."""
 SERIES = 1_000_000
 """Numbers that a web process may give to its jobs."""
 OPEN = 3.0
@@ -143,8 +143,8 @@ def _serve(stage: Stage, commands: list[Command], webs: list[Program]) -> None:
 
 
 def _has_run(stage: Stage, web: Program, pids: set[int], seen: int) -> bool:
-    errors = logged_errors(stage)
-    assert not errors, "\n".join(errors)
+    found = errors(stage)
+    assert not found, "\n".join(found)
     assert web.poll() is None, web.log.read_text()
     return any(
         run.number in web.numbers and run.ended and not pids.isdisjoint((run.pid, run.parent))
@@ -152,9 +152,10 @@ def _has_run(stage: Stage, web: Program, pids: set[int], seen: int) -> bool:
     )
 
 
-def logged_errors(stage: Stage, audit: Audit | None = None) -> list[str]:
-    """Return the errors in the logs of the workers."""
-    return [
+def errors(stage: Stage, audit: Audit | None = None) -> list[str]:
+    """Return the errors in the logs of the workers, and the transactions that have failed."""
+    doubts = [each for each in stage.accounts().transactions if audit and each.outcome == IN_DOUBT]
+    return [f"a transaction has failed: {each}" for each in doubts] + [
         f"{log.name}: {line}"
         for log in stage.ledger.folder.parent.glob("worker-*.log")
         for line in log.read_text().splitlines()
@@ -171,6 +172,6 @@ SCENARIOS = [
         backlog=0,  # the load comes from web processes
         world=database_of_the_previous_release,
         lacks=lacks_history,
-        check=logged_errors,
+        check=errors,
     )
 ]
