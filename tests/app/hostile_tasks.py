@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import decimal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import copy_context
+from itertools import count
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -265,10 +266,8 @@ def cancel_oddly(kind: str) -> None:
     """End as cancelled, with a reason that is not a string."""
     if kind == "misleading":
         raise Misleading("x")
-    reason: Any = {"error": ValueError("why"), "unprintable": Unprintable(), "none": None, "bytes": b"x"}[
-        kind
-    ]
-    raise CancelJob(reason)
+    reasons: Any = {"error": ValueError("why"), "unprintable": Unprintable(), "none": None, "bytes": b"x"}
+    raise CancelJob(reasons[kind])
 
 
 def _contains_itself() -> list[Any]:
@@ -284,13 +283,6 @@ def _deep() -> list[Any]:
     return value
 
 
-def _endless() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
-
-
 class _Dict(dict[str, Any]):
     def items(self) -> Any:
         raise Base
@@ -303,7 +295,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "huge number": lambda: 1 << 1_000_000,
     "contains itself": _contains_itself,
     "deep": _deep,
-    "endless": _endless,
+    "endless": count,
     "hostile dict": lambda: _Dict(a=Base),
     "exception": lambda: ValueError("returned"),
     "object": object,
@@ -383,38 +375,34 @@ async def acancel_itself(then: str) -> str:
     return then
 
 
-def _delete_row() -> None:
+def _delete_row(then: str) -> None:
     assert Job.objects.filter(pk=current_job().pk)._raw_delete("default") == 1
+    if then == "raise":
+        raise ValueError("after it")
 
 
 @task(max_attempts=1)
 def delete_own_row(then: str) -> None:
     """Delete its own job."""
-    _delete_row()
-    if then == "raise":
-        raise ValueError("after it")
+    _delete_row(then)
 
 
 @task(max_attempts=1)
 async def adelete_own_row(then: str) -> None:
-    await sync_to_async(_delete_row)()
-    if then == "raise":
-        raise ValueError("after it")
+    await sync_to_async(_delete_row)(then)
 
 
 @task(atomic=True, max_attempts=1)
 def delete_own_row_in_atomic(then: str) -> None:
     Entry.objects.create(key=then)
-    _delete_row()
-    if then == "raise":
-        raise ValueError("after it")
+    _delete_row(then)
 
 
 @task
 def delete_own_row_and_leave_it_open() -> None:
     """Run in a transaction that never ends by itself and locks the row."""
     transaction.atomic().__enter__()
-    _delete_row()
+    _delete_row("return")
 
 
 @task(max_attempts=1)

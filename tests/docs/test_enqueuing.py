@@ -330,7 +330,6 @@ def test_a_call_goes_to_another_database_and_is_cancelled_there() -> None:
 # --- The examples of the page about shards, on two databases
 
 
-@in_shop[0]
 @committed
 def test_an_atomic_task_on_the_shard_of_its_rows() -> None:
     sharded, accounts = example("sharded"), example("models").Account.objects
@@ -344,7 +343,6 @@ def test_an_atomic_task_on_the_shard_of_its_rows() -> None:
     assert (job.status, ann.balance, accounts.count()) == ("done", 6, 0)
 
 
-@in_shop[0]
 @committed
 def test_one_command_works_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/howto/shards.md").read_text()
@@ -356,7 +354,6 @@ def test_one_command_works_all_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each.alias: each.processes for each in found} == {"default": 2, "other": 6}
 
 
-@in_shop[0]
 @committed
 def test_jobs_that_are_spread() -> None:
     spreading = example("spreading")
@@ -369,7 +366,6 @@ def test_jobs_that_are_spread() -> None:
     assert Job.objects.count() + Job.objects.using("other").count() == 6
 
 
-@in_shop[0]
 @committed
 def test_pauses_and_limits_on_all_shards() -> None:
     operations = example("all_shards")

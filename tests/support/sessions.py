@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 import pytest
@@ -36,12 +36,8 @@ Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
-class Connect(Protocol):
-    """The type of the fixture `connect`, which opens a separate connection to the database of an alias."""
-
-    def __call__(
-        self, alias: str = "default", *, autocommit: bool = False, options: str = ""
-    ) -> Connection: ...
+#: The type of the fixture `connect`, which opens a separate connection to the database of an alias.
+Connect = Callable[..., Connection]
 
 
 @pytest.fixture
