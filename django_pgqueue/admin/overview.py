@@ -311,6 +311,9 @@ class ShardFigures(NamedTuple):
                 "hour": (self.hour or {}).get(name),
                 "rate": (self.rates or {}).get(name, 0.0),
                 "failed": (self.failed or {}).get(name, FailedJobs()).day,
+                "has_depth": state.depths is not None,  # no zeros for what could not be read in time
+                "has_hour": self.hour is not None,
+                "has_failed": self.failed is not None,
             }
         return found
 

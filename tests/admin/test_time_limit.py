@@ -141,7 +141,7 @@ def test_a_slow_part_keeps_no_other(part: str, root: Client, monkeypatch: pytest
 
 SLOW: list[tuple[Any, str]] = [
     (health, "depths"), (health, "Crew"), (health, "lost_jobs"), (overview, "breakdown"),
-    (overview, "depth_series"), (health, "series"),
+    (overview, "depth_series"), (overview, "failed_jobs"), (health, "series"),
 ]  # fmt: skip
 
 
