@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,23 +41,26 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def patient(connect: Connect) -> Iterator[None]:
     """Those who wait for a child or a batch do so until the test lets go, on a slow machine, too."""
-    yield from patience(connect, "15s")
+    with patience(connect, "15s"):
+        yield
 
 
 @pytest.fixture
-def hasty(connect: Connect) -> Iterator[None]:
-    """They give up at once."""
-    yield from patience(connect, "1ms")
+def hasty(connect: Connect) -> Iterator[list[str]]:
+    """They give up at once. These are the settings with which they wait otherwise."""
+    with patience(connect, "1ms") as settings:
+        yield settings
 
 
-def patience(connect: Connect, timeout: str) -> Iterator[None]:
+@contextmanager
+def patience(connect: Connect, timeout: str) -> Iterator[list[str]]:
     owner = connect(autocommit=True)
     functions = ["_pgqueue_lock_children", "_pgqueue_lock_batches"]
+    query = "SELECT array_agg(proconfig::text) FROM pg_proc WHERE proname = ANY (%s)"
+    settings: list[str] = value(owner, query, functions)
     for function in functions:
-        settings = value(owner, "SELECT proconfig FROM pg_proc WHERE proname = %s", function)
-        assert "lock_timeout=250ms" in settings
         owner.execute(f"ALTER FUNCTION {function} SET lock_timeout = '{timeout}'")
-    yield
+    yield settings
     for function in functions:
         owner.execute(f"ALTER FUNCTION {function} SET lock_timeout = '250ms'")
 
@@ -225,8 +229,9 @@ def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(
 
 
 def test_a_child_that_somebody_holds_for_long_is_left_to_upkeep(
-    one: Connection, other: Connection, hasty: None
+    one: Connection, other: Connection, hasty: list[str]
 ) -> None:
+    assert all("lock_timeout=250ms" in each for each in hasty)
     (parent,) = running(one)
     held, free = attached(one, [parent]), attached(one, [parent])
     edit(one, [held], priority=3)
@@ -361,7 +366,7 @@ def test_a_batch_ends_while_a_member_is_retried(one: Connection, other: Connecti
 
 
 def test_a_batch_that_somebody_holds_for_long_is_left_to_upkeep(
-    one: Connection, other: Connection, hasty: None
+    one: Connection, other: Connection, hasty: list[str]
 ) -> None:
     batch, jobs = running_batch(one, 1)
     one.execute("SELECT FROM pgqueue_batch FOR SHARE")

@@ -248,6 +248,7 @@ def test_a_run_whose_key_an_open_transaction_holds_is_fired_later(
     one: Connection, other: Connection, commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The round does not wait for the transaction, and fires the others."""
+    other.execute("SET lock_timeout = 0; SET statement_timeout = '10s'")  # it has a timeout of its own
     twin = enqueue_unique(one, 7)
     held, free, plain = unique(7), unique(8), overdue(ago(minutes=1), **RARELY)
     broken: dict[str, str] = {}

@@ -15,6 +15,7 @@ import pytest
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
 from tests.support.databases import definition
+from tests.support.factories import WorkerFactory
 from tests.support.jobs import add, add_in_one, cancel, claim, finish, live, over, retry, statuses, value
 from tests.support.sessions import Connect, Connection, behind, open_raw, start
 
@@ -256,13 +257,10 @@ def recover(connection: Connection) -> int:
 def test_recovery_leaves_a_job_whose_twin_is_in_an_open_transaction_for_later(connect: Connect) -> None:
     one = connect()
     other = connect(autocommit=True, options="-c lock_timeout=0 -c statement_timeout=20s")
-    other.execute(
-        "INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, started_jobs)"
-        " SELECT 1, 'h', 1, 1, '{}', 1, '', array_agg(n) FROM generate_series(1, 100000) AS n"
-    )
     first, _ = in_one(other, WAITING)
     plain = add(other, 2)
     claim(other)
+    WorkerFactory.create(id=1, started_jobs=[first, *plain])
     second, _ = enqueue(one, WAITING)
     assert recover(other) == 2
     assert live(other) == {first: "running", **dict.fromkeys(plain, "pending")}
