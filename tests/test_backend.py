@@ -28,7 +28,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks import links
 from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, resolve
 from django_pgqueue.tasks.task import Task
-from tests.support.factories import JobFactory
+from tests.support.factories import ERROR, JobFactory
 from tests.support.waiting import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
@@ -262,26 +262,13 @@ def test_every_status_has_one_of_djangos() -> None:
     assert results._STATUSES.keys() == {str(status) for status in Job.Status}
 
 
-def test_the_result_of_a_job_that_is_done() -> None:
-    result = results.task_result(
-        JobFactory.build(done=True, result={"a": 1}, worker=7, errors=[]), send, "pg"
-    )
-    assert result.return_value == {"a": 1}
-    assert result.is_finished
-    assert result.worker_ids == ["7"]
-    assert result.attempts == 1
-    assert result.backend == "pg"
-
-
 def test_the_result_of_a_job_that_failed() -> None:
-    times = {"started_at": "2026-11-01T00:00:00+00:00", "finished_at": "2026-11-01T00:00:01+00:00"}
-    error = {"class": "builtins.ValueError", "message": "no", "traceback": "Traceback ...", **times}
-    error.update(worker=7, attempt=1)  # type: ignore[call-overload]
-    result = results.task_result(JobFactory.build(failed=True, errors=[error, error], attempts=2), send, "pg")
-    assert result.status == TaskResultStatus.FAILED
-    assert result.errors[0].exception_class is ValueError
-    assert result.errors[1].traceback == "Traceback ..."
-    assert result.attempts == 2
+    job = JobFactory.build(failed=True, errors=[ERROR, ERROR], attempts=2)
+    result = results.task_result(job, send, "pg")
+    assert (result.status, result.attempts, result.backend) == (TaskResultStatus.FAILED, 2, "pg")
+    assert result.is_finished
+    assert [error.exception_class_path for error in result.errors] == [ERROR["class"]] * 2
+    assert result.errors[1].traceback == ERROR["traceback"]
     with pytest.raises(ValueError, match="failed"):
         result.return_value  # noqa: B018
 

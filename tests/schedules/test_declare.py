@@ -47,38 +47,29 @@ def values(declaration: Any) -> dict[str, Any]:
     return {name: getattr(declaration, name) for name in names.split()}
 
 
-DEFAULTS: dict[str, Any] = {
-    "name": PATH, "task_path": PATH, "source": "code", "declared_by": "tests.app.tasks", "cron": None,
-    "every": None, "timezone": "UTC", "args": [], "kwargs": {}, "catch_up": "latest", "catch_up_limit": 100,
-    "overlap": "allow", "jitter": timedelta(0), "queue_name": None, "priority": None,
-}  # fmt: skip
 ALL: dict[str, Any] = {
     "every": 90, "name": "mail:hourly", "kwargs": {"number": 1}, "catch_up": "all", "catch_up_limit": 5,
     "overlap": "queue", "jitter": 90, "queue_name": "slow", "priority": -3,
 }  # fmt: skip
 
 
-def test_the_decorator_returns_the_task_and_declares_it() -> None:
+def test_the_decorator_returns_the_task_and_declares_it(wording: Any) -> None:
     assert schedule("*/5 * * * *", timezone="Europe/Paris", args=(1,))(tasks.mail) is tasks.mail
-    assert values(only()) == {
-        **DEFAULTS, "cron": "*/5 * * * *", "timezone": "Europe/Paris", "args": [1],
-    }  # fmt: skip
+    assert values(only()) == wording
     schedule(every=90, args=[1])(tasks.mail.using())  # its module was imported again
     assert only().every == timedelta(seconds=90)
 
 
-def test_all_options_in_code_and_in_settings() -> None:
+def test_all_options_in_code_and_in_settings(wording: Any) -> None:
     schedule(**ALL)(tasks.mail)
-    expected = {
-        **DEFAULTS, **ALL, "every": timedelta(seconds=90), "jitter": timedelta(seconds=90),
-    }  # fmt: skip
-    assert values(only()) == expected
+    in_code = values(only())
+    assert in_code == wording
     given = {"task": PATH, **{key: value for key, value in ALL.items() if key != "name"}}
     with override_settings(PGQUEUE={"SCHEDULES": {"night": given}}):
         good, wrong = schedules_in_settings()
     assert not wrong
     settings = {"name": "night", "source": "settings", "declared_by": "tests.settings"}
-    assert values(good["night"]) == {**expected, **settings}
+    assert values(good["night"]) == {**in_code, **settings}
 
 
 def test_several_schedules_of_a_task_have_names() -> None:
