@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 from django.db import transaction
 
 from django_pgqueue import current_job, step, task
 from tests.app.models import Entry
-from tests.support.waiting import DEADLINE
+from tests.app.worker_tasks import DEADLINE, gate
 
 RAN: list[str] = []
 #: What a step raises, by its name; each is raised once.
@@ -188,23 +187,11 @@ def changing(first: str, second: str) -> None:
 
 #: What ``body`` calls.
 BODIES: dict[str, Callable[[], Any]] = {}
-_GO = Event()
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """While the block runs, jobs wait in ``hold()``."""
-    _GO.clear()
-    try:
-        yield
-    finally:
-        _GO.set()
 
 
 def hold() -> None:
     """Wait until the test lets the job go on."""
-    if not _GO.wait(DEADLINE):
-        raise TimeoutError
+    assert gate("go on").wait(DEADLINE)
 
 
 @task(max_attempts=2, backoff=0)

@@ -26,6 +26,7 @@ from django_pgqueue.testing import fake_job, reported_progress
 from django_pgqueue.worker.executor.progress import ProgressWriter, ReportedProgress as Telling
 from django_pgqueue.worker.executor.running_job import _HANDLER, LogCapture, RunningJob
 from tests.app import context_tasks as logging_tasks, step_tasks as tasks
+from tests.app.worker_tasks import gate
 from tests.support.factories import JobFactory, claimed
 from tests.support.jobs import sql
 from tests.support.sessions import Connect
@@ -54,7 +55,7 @@ def test_progress_and_step_are_seen_while_the_job_runs_and_progress_goes_with_it
         tasks.reports, tasks.areports, tasks.reports_in_a_thread, tasks.reports_atomically,
     ]  # fmt: skip
     jobs, steps = [enqueue(task) for task in telling], enqueue(tasks.body, "work")
-    with working(threads=6), tasks.held():
+    with working(threads=6):
         until(lambda: all(fresh(job).progress for job in jobs))
         for job in map(fresh, jobs):
             assert (job.status, job.marks) == ("running", 8)
@@ -62,6 +63,7 @@ def test_progress_and_step_are_seen_while_the_job_runs_and_progress_goes_with_it
             assert job.progress.fraction == 0.4
         until(lambda: fresh(steps).current_step == "second")
         assert fresh(steps).marks == 1  # no progress, so no row
+        gate("go on").set()
     assert [(fresh(job).status, fresh(job).progress) for job in jobs] == [("done", None)] * len(jobs)
     assert fresh(steps).current_step in {"first", "second"}
     assert not JobProgress.objects.exists()
