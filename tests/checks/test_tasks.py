@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -82,22 +83,18 @@ def found(messages: list[CheckMessage]) -> list[str]:
 @pytest.fixture
 def app_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Creates an installed app whose `tasks` module has the given source."""
-    made: list[Any] = []
+    monkeypatch.syspath_prepend(tmp_path)
+    with ExitStack() as stack:
 
-    def make(source: str) -> list[Any]:
-        name = f"app_{uuid4().hex}"
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-        (tmp_path / name / "tasks.py").write_text(source)
-        monkeypatch.syspath_prepend(tmp_path)
-        override = override_settings(INSTALLED_APPS=["django_pgqueue", name])
-        override.enable()
-        made.append(override)
-        return [apps.get_app_config(name)]
+        def make(source: str) -> list[Any]:
+            name = f"app_{uuid4().hex}"
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").touch()
+            (tmp_path / name / "tasks.py").write_text(source)
+            stack.enter_context(override_settings(INSTALLED_APPS=["django_pgqueue", name]))
+            return [apps.get_app_config(name)]
 
-    yield make
-    for override in made:
-        override.disable()
+        yield make
 
 
 def test_the_checks_are_registered_and_the_tests_own_settings_pass() -> None:

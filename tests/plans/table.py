@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import ANY
 
@@ -12,7 +13,7 @@ import pytest
 from django.db import connection as of_django
 
 from django_pgqueue.maintenance.rounds import IN_USE_SQL
-from tests.support.plans import MODES, counted, nodes
+from tests.support.plans import MODES, counted
 from tests.support.sessions import Connection
 
 __all__ = ["MODES"]
@@ -53,25 +54,8 @@ class Statement:
             assert all(name.startswith(self.only) for name in reads.by_relation) or not self.only, reads
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A statement, and what its plan has: parts of texts such as "Index Scan on table by index"."""
-
-    name: str
-    explain: Callable[[Connection], dict[str, Any]]
-    uses: tuple[str, ...] = ()
-    avoids: tuple[str, ...] = ()
-    modes: Sequence[str] = MODES
-    patched: Mapping[str, Any] = field(default_factory=dict)
-
-    def check(self, one: Connection) -> None:
-        """Explain the statement."""
-        found = [
-            f"{node['Node Type']} on {node.get('Relation Name')} by {node.get('Index Name')}"
-            for node in nodes(self.explain(one))
-        ]
-        assert all(any(part in text for text in found) for part in self.uses), found
-        assert not any(part in text for text in found for part in self.avoids), found
+#: A statement of Django.
+Django = partial(Statement, modes=PINNED, on_django=True)
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class Room:
 
     name: str
     make: Callable[[Connection], None]
-    statements: Sequence[Statement | Plan]
+    statements: Sequence[Statement]
     vacuum: str = ""  # the tables from which dead rows of other statements are removed before each one
     tables: str = "pgqueue_job"  # are emptied at the end
 

@@ -36,7 +36,7 @@ from tests.support.waiting import until
 from tests.support.workers import fresh, run_due
 
 from . import backlogs, lists, parts
-from .table import Plan, Room, Statement
+from .table import Room, Statement
 
 pytestmark = pytest.mark.django_db
 
@@ -93,7 +93,7 @@ def one(rooms: Rooms, room: Room) -> Connection:
 @pytest.mark.promise("why-cost")
 @pytest.mark.parametrize(("room", "statement", "mode"), [case for room in ROOMS for case in room.cases()])
 def test_a_statement_reads_no_more_than_it_may(
-    one: Connection, statement: Statement | Plan, mode: str, monkeypatch: pytest.MonkeyPatch
+    one: Connection, statement: Statement, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for target, other in statement.patched.items():
         monkeypatch.setattr(target, other)
