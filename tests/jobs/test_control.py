@@ -67,57 +67,19 @@ STATES: dict[str, dict[str, Any]] = {
 
 
 class Change(NamedTuple):
-    """What a call does: the status then, and which columns change, for each state that it changes."""
+    """A call that changes jobs."""
 
     function: Callable[..., int]
     given: dict[str, Any]
-    does: dict[str, str]
 
 
-CANCELLED = "cancelled: cancel_requested_at finished_at shelf status waiting_reason"
-MOVED = "priority queue_name run_after waiting_reason"
-FRESH = {
-    "due": "pending: crash_count run_after waiting_reason",
-    "scheduled": "pending: crash_count expires_at run_after waiting_reason",
-    "retrying": "retry: crash_count forgiven_attempts run_after waiting_reason",
-    "paused": "blocked: crash_count run_after",
-    "failed": "pending: crash_count deadline duration expires_at finished_at forgiven_attempts lease"
-    " run_after shelf status waiting_reason worker",
-    "cancelled": "pending: cancel_requested_at crash_count finished_at forgiven_attempts run_after shelf"
-    " status waiting_reason worker",
-}
-AGAIN = {
-    "done": "pending: crash_count duration finished_at forgiven_attempts result run_after shelf status"
-    " waiting_reason worker"
-}
 CHANGES = {
-    "cancel": Change(
-        cancel,
-        {},
-        dict.fromkeys(["due", "scheduled", "retrying", "blocked", "paused"], CANCELLED)
-        | {"running": "running: cancel_requested_at"},
-    ),
-    "retry": Change(retry, {}, FRESH),
-    "retry, done too": Change(retry, {"done": True}, FRESH | AGAIN),
-    "run_now": Change(
-        run_now,
-        {},
-        {
-            "scheduled": "pending: run_after waiting_reason",
-            "retrying": "retry: run_after waiting_reason",
-            "paused": "blocked: run_after",
-        },
-    ),
-    "edit": Change(
-        edit,
-        {"priority": 5, "run_after": HOUR, "queue_name": "slow"},
-        dict.fromkeys(["due", "scheduled"], f"pending: {MOVED}")
-        | {"retrying": f"retry: {MOVED}"}
-        | dict.fromkeys(["blocked", "paused"], "blocked: priority queue_name run_after"),
-    ),
-    "extend": Change(
-        extend, {"duration": HOUR}, dict.fromkeys(["running", "asked to stop"], "running: deadline")
-    ),
+    "cancel": Change(cancel, {}),
+    "retry": Change(retry, {}),
+    "retry, done too": Change(retry, {"done": True}),
+    "run_now": Change(run_now, {}),
+    "edit": Change(edit, {"priority": 5, "run_after": HOUR, "queue_name": "slow"}),
+    "extend": Change(extend, {"duration": HOUR}),
 }
 
 
@@ -148,29 +110,37 @@ def by_methods(change: Change, jobs: list[Job]) -> int:
     return sum(call(getattr(job, change.function.__name__), change) for job in jobs)
 
 
-@pytest.mark.parametrize("level", [by_sql, by_function, by_queryset, by_methods])
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.promise("cancel", case="cancel")
 @pytest.mark.promise("edit-all-or-none", case="edit")
 @pytest.mark.promise("edit-waiting", case="edit")
 @pytest.mark.promise("retry-done", case="retry")
 @pytest.mark.promise("run-now", case="run_now")
-def test_what_a_change_does_to_a_job(name: str, level: Callable[..., int]) -> None:
-    change = CHANGES[name]
+def test_what_a_change_does_to_a_job(name: str, wording: Any) -> None:
+    """The status then, and which columns change, for each state that it changes: the same at each level."""
+    for level in (by_sql, by_function, by_queryset, by_methods):
+        with transaction.atomic():
+            found = changes(CHANGES[name], level)
+            transaction.set_rollback(True)
+        assert found == wording(name="each level")
+
+
+def changes(change: Change, level: Callable[..., int]) -> dict[str, str]:
     jobs = {
         state: JobFactory.create(**{**LEFT, **STAYS, "unique_key": state, **traits})
         for state, traits in STATES.items()
     }
     before = {state: row_of(job) for state, job in jobs.items()}
-    assert level(change, list(jobs.values())) == len(change.does)
+    count = level(change, list(jobs.values()))
     after = {state: row_of(job) for state, job in jobs.items()}
     found = {
         state: f"{row['status']}: {changed(before[state], row)}"
         for state, row in after.items()
         if row != before[state]
     }
-    assert found == change.does
+    assert count == len(found)
     assert all(row["waiting_reason"] in ("", before[state]["waiting_reason"]) for state, row in after.items())
+    return found
 
 
 # -- what else holds

@@ -46,17 +46,13 @@ def stored(job: Job) -> dict[str, Any]:
     return dict(Job.objects.using(job._state.db).filter(pk=job.pk).values().get())
 
 
-def test_the_job_that_comes_back_is_the_row(now: datetime) -> None:
+def test_the_job_that_comes_back_is_the_row(now: datetime, wording: Any) -> None:
     job = enqueue(mail.using(metadata={"why": "late"}), 5)
     row = stored(job)
     assert {name: getattr(job, name) for name in row} == row
-    assert row == {
-        **row, "shelf": 0, "status": "pending", "task_path": "tests.app.tasks.mail", "args": [5],
-        "kwargs": {},
-        "metadata": {"of": "mail", "why": "late"}, "queue_name": "mail", "priority": 10, "expires_at": None,
-        "max_attempts": 3, "timeout": 60, "on_lost": "fail", "attempts": 0, "worker": None, "lease": None,
-        "errors": [], "result": None, "finished_at": None,
-    }  # fmt: skip
+    for name in ("id", "enqueued_at", "run_after"):
+        del row[name]
+    assert row == wording
     assert now <= job.enqueued_at == job.run_after <= now + 10 * SECOND
     assert not job._state.adding
     assert job._state.db == "default"

@@ -88,29 +88,20 @@ def test_a_statement_stays_small_when_jobs_are_as_large_as_they_may_be() -> None
     assert Job.objects.count() == 10
 
 
-def test_tasks_and_options_are_mixed() -> None:
-    moment = timezone.now() + timedelta(days=3)
+def test_tasks_and_options_are_mixed(wording: Any) -> None:
+    moment, hour = timezone.now() + timedelta(days=3), timedelta(hours=1)
+    slow = noop.using(priority=-7, queue_name="slow", run_after=hour, metadata={"a": 'x"\\y'})
     ids = enqueue_many([
-        mail.bind(1),
-        noop.using(
-            priority=-7, queue_name="slow", run_after=timedelta(hours=1), metadata={"a": 'x"\\y'}
-        ).bind("ü", k=None),
-        short_lived.using(run_after=moment).bind(),
+        mail.bind(1), slow.bind("ü", k=None), short_lived.using(run_after=moment).bind(),
         mail.using(metadata={"of": "another"}).bind(2),
     ]).ids  # fmt: skip
-    first, second, third, fourth = Job.objects.filter(pk__in=ids).order_by("pk")
-    assert (first.queue_name, first.priority, first.metadata) == ("mail", 10, {"of": "mail"})
-    assert (first.max_attempts, first.timeout, first.on_lost) == (3, 60, "fail")
-    assert (second.queue_name, second.priority, second.args, second.kwargs) == (
-        "slow",
-        -7,
-        ["ü"],
-        {"k": None},
-    )
-    assert second.metadata == {"a": 'x"\\y'}
-    assert second.run_after - second.enqueued_at == timedelta(hours=1)
+    rows = Job.objects.filter(pk__in=ids).order_by("pk")
+    same = ("args", "kwargs", "metadata", "queue_name", "priority", "max_attempts", "timeout", "on_lost")
+    assert [*rows.values(*same)] == wording
+    first, second, third, fourth = rows
+    assert second.run_after - second.enqueued_at == hour
     assert (third.run_after, third.expires_at) == (moment, moment + timedelta(hours=2))
-    assert (fourth.metadata, fourth.expires_at) == ({"of": "another"}, None)
+    assert first.expires_at is fourth.expires_at is None
 
 
 @pytest.mark.usefixtures("small_chunks")

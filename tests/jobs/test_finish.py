@@ -52,20 +52,6 @@ def one_by_one(one: Connection, outcomes: list[Outcome]) -> None:
 
 
 LEVELS = pytest.mark.parametrize("report", [together, one_by_one])
-HISTORY = "finished_at result shelf status waiting_reason"
-LIVE = "deadline lease run_after status waiting_reason worker"
-#: The status, and the columns that change. A job that goes back or is cancelled before it started made no
-#: attempt. For the others, the claim is the known start.
-BECOMES = {
-    "done": f"done: {HISTORY}",
-    "failed": f"failed: error_fingerprint {HISTORY}",
-    "cancelled": "cancelled: attempts finished_at last_attempted_at result shelf started_at status"
-    " waiting_reason",
-    "retry": "retry: deadline error_fingerprint lease run_after started_at status waiting_reason worker",
-    "snooze": "pending: attempts deadline lease run_after started_at status waiting_reason worker",
-    "release": "pending: attempts deadline lease run_after started_at status waiting_reason worker",
-    "unknown": f"pending: attempts {LIVE}",
-}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -73,29 +59,32 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     return f"{after['status']}: {' '.join(names)}"
 
 
-@LEVELS
-def test_where_a_job_goes_and_what_it_keeps(one: Connection, report: Any) -> None:
-    jobs = running(one, len(KINDS), args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', max_attempts=4,
-                   timeout=50, on_lost="fail", expires_at="2090-01-01 UTC",
-                   options='{"tenant": "acme"}')  # fmt: skip
-    before = [row(pk) for pk in jobs]
-    answer = report(one, [
-        Outcome(pk, 1, kind, result='{"answer": 42}', delay=60.0, reason="so it is")
-        for pk, kind in zip(jobs, KINDS, strict=True)
-    ])  # fmt: skip
-    assert answer in ((jobs, []), None)
-    after = [row(pk) for pk in jobs]
-    found = [changes(*pair) for pair in zip(before, after, strict=True)]
-    assert dict(zip(KINDS, found, strict=True)) == BECOMES
-    for kind, pk, each in zip(KINDS, jobs, after, strict=True):
-        assert each["waiting_reason"] == "so it is"
-        if kind in BACK:
-            assert (each["worker"], each["lease"], each["deadline"]) == (None, None, None)
-            wait = "SELECT run_after - clock_timestamp() BETWEEN '50s' AND '60s' FROM pgqueue_job_live"
-            assert value(one, f"{wait} WHERE id = %s", pk)
-        else:
-            assert (each["result"], each["shelf"]) == ({"answer": 42}, 9 if kind == "failed" else 1)
-            assert each["finished_at"] >= before[0]["last_attempted_at"]
+def test_where_a_job_goes_and_what_it_keeps(one: Connection, wording: Any) -> None:
+    """The status, and the columns that change. A job that goes back or is cancelled before it started made no
+    attempt. For the others, the claim is the known start.
+    """
+    for report in (together, one_by_one):
+        jobs = running(one, len(KINDS), args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', timeout=50,
+                       max_attempts=4, on_lost="fail", expires_at="2090-01-01 UTC",
+                       options='{"tenant": "acme"}')  # fmt: skip
+        before = [row(pk) for pk in jobs]
+        answer = report(one, [
+            Outcome(pk, 1, kind, result='{"answer": 42}', delay=60.0, reason="so it is")
+            for pk, kind in zip(jobs, KINDS, strict=True)
+        ])  # fmt: skip
+        assert answer in ((jobs, []), None)
+        after = [row(pk) for pk in jobs]
+        found = [changes(*pair) for pair in zip(before, after, strict=True)]
+        assert dict(zip(KINDS, found, strict=True)) == wording(name="each level")
+        for kind, pk, each in zip(KINDS, jobs, after, strict=True):
+            assert each["waiting_reason"] == "so it is"
+            if kind in BACK:
+                assert (each["worker"], each["lease"], each["deadline"]) == (None, None, None)
+                wait = "SELECT run_after - clock_timestamp() BETWEEN '50s' AND '60s' FROM pgqueue_job_live"
+                assert value(one, f"{wait} WHERE id = %s", pk)
+            else:
+                assert (each["result"], each["shelf"]) == ({"answer": 42}, 9 if kind == "failed" else 1)
+                assert each["finished_at"] >= before[0]["last_attempted_at"]
 
 
 @LEVELS
