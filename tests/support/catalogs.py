@@ -13,15 +13,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from django.utils.translation.template import templatize
 
 PACKAGE = Path(__file__).resolve().parents[2] / "django_pgqueue"
 LANGUAGES = ("de", "es", "fr", "ja")
@@ -55,26 +52,15 @@ def compiled(messages: Catalog) -> bytes:
 def extracted() -> Catalog:
     """Return the messages of the package, untranslated."""
     found = Catalog(domain="django", project="django_pgqueue")
-    for path in _sources():
-        source = path.read_text(encoding="utf-8")
-        code = BytesIO(_python(path, source))
-        for _line, messages, _comments, context in extract("python", code, KEYWORDS):
+    for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html")]:
+        code = path.read_text(encoding="utf-8")
+        if path.suffix == ".html":
+            code = templatize(code, origin=str(path))  # everything but the messages is blanked
+        for _line, messages, _comments, context in extract("python", BytesIO(code.encode()), KEYWORDS):
             key = messages if isinstance(messages, tuple) else (messages,)
             is_format = "%(" in key[0]
             found.add(messages, context=context, flags=["python-format"] if is_format else [])
     return found
-
-
-def _sources() -> Iterator[Path]:
-    for kind in ("py", "html"):
-        yield from sorted(PACKAGE.rglob(f"*.{kind}"))
-
-
-def _python(path: Path, source: str) -> bytes:
-    """Return a file as Python. Of a template, everything but the messages is blanked."""
-    from django.utils.translation.template import templatize
-
-    return (templatize(source, origin=str(path)) if path.suffix == ".html" else source).encode()
 
 
 def update() -> None:

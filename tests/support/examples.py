@@ -24,7 +24,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from textwrap import dedent, indent, wrap
 from typing import Any
@@ -226,12 +225,6 @@ ROLE = re.compile(r":[\w:]+:`~?(?:[\w.]+\.(?=\w+`))?([^`<]+?)(?: <[^`]*>)?`")
 WIDTH = 100
 
 
-class Verbatim(str):
-    """An annotation, as the code has it."""
-
-    __repr__ = str.__str__
-
-
 def _block(block: re.Match[str]) -> str:
     found = [_shown(*directive) for directive in DIRECTIVE.findall(block["directives"])]
     code = "\n\n\n".join(found)
@@ -285,29 +278,15 @@ def _member(cls: type, name: str) -> str:
 
 def _field(cls: type, name: str) -> str:
     """A name that the class or its ``__init__`` binds, with the string below it."""
-    tree = ast.parse(dedent(inspect.getsource(cls)))
-    for body in (node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)):
-        for node, below in zip_longest(body, body[1:]):
-            if not isinstance(node, ast.AnnAssign | ast.Assign):
-                continue
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            if ast.unparse(target) in {name, f"self.{name}"}:
-                kind = f": {ast.unparse(node.annotation)}" if isinstance(node, ast.AnnAssign) else ""
-                match below:
-                    case ast.Expr(ast.Constant(str(text))):
-                        return f'{name}{kind}\n"""{text.strip()}"""'
-                return f"{name}{kind}"
-    raise LookupError(f"{cls.__name__} has no {name}")
+    pattern = rf'^ +(?:self\.)?{name}(: .+?)?(?: = .*|  #.*)?\n(?: +"""((?:.|\n)*?)""")?'
+    (kind, text) = re.findall(pattern, inspect.getsource(cls), re.MULTILINE)[0]
+    return f'{name}{kind}\n"""{text.strip()}"""' if text else f"{name}{kind}"
 
 
 def _signature(function: Any) -> str:
-    def verbatim(annotation: Any) -> Any:
-        return Verbatim(annotation) if isinstance(annotation, str) else annotation
-
-    found = inspect.signature(function)
-    parameters = [each.replace(annotation=verbatim(each.annotation)) for each in found.parameters.values()]
-    returned = inspect.Signature.empty if inspect.isclass(function) else verbatim(found.return_annotation)
-    shown = str(found.replace(parameters=parameters, return_annotation=returned))
+    # The annotations are strings, and are shown as the code has them.
+    shown = re.sub(r"(?<=[:>] )'([^']*)'", r"\1", str(inspect.signature(function)))
+    shown = shown.removesuffix(" -> None") if inspect.isclass(function) else shown
     return re.sub(r"<\w+>", "...", shown.replace("'", '"'))  # a default that is none of the values
 
 

@@ -71,7 +71,7 @@ def _holders(path: Path) -> Iterator[Holder]:
     # Parsing takes long.
     if ("mark.promise" in source or "Scenario(" in source) and path != Path(__file__):
         name = path.relative_to(TESTS).as_posix()
-        for node in _parts(ast.parse(source)):
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for mark in node.decorator_list:
                     if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.promise":
@@ -86,14 +86,6 @@ def _holders(path: Path) -> Iterator[Holder]:
                 given = {word.arg: word.value for word in node.keywords}
                 for promise in ast.literal_eval(given.get("promises", ast.Tuple([]))):
                     yield Holder(name, ast.literal_eval(given["name"]), promise)
-
-
-def _parts(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what is in a module, but not what is in its functions."""
-    for node in ast.iter_child_nodes(tree):
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from ast.walk(node)
 
 
 def sections(path: Path) -> dict[str, str]:
