@@ -220,24 +220,16 @@ def test_jobs_of_a_request_carry_its_user_and_its_trace(address: str, is_async: 
     assert context_of(Client().get(address)) is None
 
 
-@pytest.mark.parametrize(
-    ("parent", "state", "carried"),
-    [
-        (PARENT, "", {"traceparent": PARENT}),
-        (PARENT, "x" * 513, {"traceparent": PARENT}),
-        (f"01{PARENT[2:]}-more", "", {"traceparent": f"01{PARENT[2:]}-more"}),
-        (PARENT.upper(), "a=1", None),
-        (f"ff{PARENT[2:]}", "", None),
-        (PARENT.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32), "", None),
-        (f"01{PARENT[2:]}-{'x' * 200}", "", None),
-        ("", "a=1", None),
-    ],
-)
-def test_only_a_valid_trace_context_is_carried(parent: str, state: str, carried: Any) -> None:
-    found = []
-    middleware: Any = TraceContextMiddleware(lambda _: found.append(capture()))
-    middleware(RequestFactory().get("/", headers={"traceparent": parent, "tracestate": state}))
-    assert [json.loads(each)["trace"] if each else None for each in found] == [carried]
+def test_only_a_valid_trace_context_is_carried(wording: Any) -> None:
+    carried = []
+    middleware: Any = TraceContextMiddleware(lambda _: carried.append(capture()))
+    for parent, state in [
+        (PARENT, ""), (PARENT, "x" * 513), (f"01{PARENT[2:]}-more", ""), (PARENT.upper(), "a=1"),
+        (f"ff{PARENT[2:]}", ""), (PARENT.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32), ""),
+        (f"01{PARENT[2:]}-{'x' * 200}", ""), ("", "a=1"),
+    ]:  # fmt: skip
+        middleware(RequestFactory().get("/", headers={"traceparent": parent, "tracestate": state}))
+    assert carried == wording
 
 
 def test_requests_at_the_same_time_do_not_mix(settings: Any) -> None:

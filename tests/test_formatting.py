@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -30,35 +30,32 @@ from .admin.helpers import body, url
 PACKAGE = Path(django_pgqueue.__file__).parent
 
 
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        (counted(0, "job"), "0 jobs"), (counted(1, "job"), "1 job"), (counted(12_345, "job"), "12,345 jobs"),
-        (counted(1, "process", "processes"), "1 process"), (counted(2, "index", "indices"), "2 indices"),
-        (age(0), "0 s"), (age(0.04), "0.0 s"), (age(0.42), "0.4 s"), (age(1.9), "1 s"), (age(90), "1 min"),
-        *(
-            (exact(timedelta(seconds=seconds)), text)
-            for seconds, text in {
-                0: "0 s", 0.5: "0.5 s", 1: "1 s", 60: "1 min", 90: "90 s", 3600: "1 h", 3660: "1 h 1 min",
-                90_000: "1 d 1 h", 90_060: "90,060 s",
-            }.items()
-        ),
-        (rate(3, timedelta(seconds=1)), "3 a second"), (rate(100, timedelta(minutes=1)), "100 a minute"),
-        (rate(1_000, timedelta(hours=1)), "1,000 an hour"), (rate(1, timedelta(days=1)), "1 a day"),
-        (rate(100, timedelta(minutes=5)), "100 in 5 min"), (rate(1, timedelta(seconds=90)), "1 in 90 s"),
-        *(
-            (throughput(per_second), text)
-            for per_second, text in {
-                0: "0 jobs/min", 2 / 3600: "< 0.1 jobs/min", 0.2: "12 jobs/min", 0.02: "1.2 jobs/min",
-                2.46: "2.5 jobs/s", 1234: "1,234 jobs/s",
-            }.items()
-        ),
-        (percent(0), "0%"), (percent(0.004), "< 1%"), (percent(0.29), "29%"), (percent(1), "100%"),
-        (percent(0, 1), "0%"), (percent(0.0004, 1), "< 0.1%"), (percent(0.0589, 1), "5.9%"),
+FORMATTED: dict[Callable[..., str], list[tuple[Any, ...]]] = {
+    counted: [
+        (0, "job"), (1, "job"), (12_345, "job"), (1, "process", "processes"), (2, "index", "indices"),
     ],
-)  # fmt: skip
-def test_counts_lengths_and_rates(found: str, text: str) -> None:
-    assert found == text
+    age: [(0,), (0.04,), (0.42,), (1.9,), (90,)],
+    exact: [
+        (timedelta(seconds=seconds),) for seconds in (0, 0.5, 1, 60, 90, 3600, 3660, 90_000, 90_060)
+    ],
+    rate: [
+        (3, timedelta(seconds=1)), (100, timedelta(minutes=1)), (1_000, timedelta(hours=1)),
+        (1, timedelta(days=1)), (100, timedelta(minutes=5)), (1, timedelta(seconds=90)),
+    ],
+    throughput: [(0,), (2 / 3600,), (0.2,), (0.02,), (2.46,), (1234,)],
+    percent: [(0,), (0.004,), (0.29,), (1,), (0, 1), (0.0004, 1), (0.0589, 1)],
+}  # fmt: skip
+
+
+def test_counts_lengths_and_rates(wording: Any) -> None:
+    assert (
+        "\n".join(
+            f"{function.__name__}({', '.join(map(str, given))}): {function(*given)}"
+            for function, several in FORMATTED.items()
+            for given in several
+        )
+        == wording
+    )
 
 
 BELL = "a\x07\x1b[2J\u202egpj.exe"
