@@ -13,6 +13,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from io import StringIO
@@ -238,31 +239,28 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
         run("top")
 
 
-class Person(Thread):
+class Person:
     """Somebody who sits before a terminal: waits for a text, then presses a key."""
 
     def __init__(self, master: int) -> None:
-        super().__init__(daemon=True)
         self.master = master
         self.seen = ""
         self.decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
-        self.script: Callable[[Person], None] = lambda person: None
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            self.script(self)
-        except BaseException as error:
-            self.failure = error
-            os.write(self.master, b"q")
-
-    def watches(self, stdout: Any, script: Callable[[Person], None]) -> None:
+    def watches(self, stdout: Any, script: Callable[[], None]) -> None:
         """Run ``pgqueue top`` on the terminal while this person does what the script says."""
-        self.script = script
-        self.start()
-        call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
-        self.join(30)
-        assert self.failure is None
+
+        def act() -> None:
+            try:
+                script()
+            except BaseException:
+                self.presses("q")
+                raise
+
+        with ThreadPoolExecutor(1) as beside:
+            acted = beside.submit(act)
+            call_command("pgqueue", "top", "--interval", "600", stdout=stdout)
+            acted.result(30)
 
     def sees(self, text: str) -> None:
         """Wait until the terminal shows a text that it has not shown before."""
@@ -310,7 +308,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], end: str, settings: Any) ->
     """
     ours = sql("SELECT pg_backend_pid()")
 
-    def script(person: Person) -> None:
+    def script() -> None:
         person.sees("Healthy: 1 worker")
         person.sees("mail")
         person.presses("\033[A")  # an arrow means nothing
@@ -341,7 +339,7 @@ def test_a_shard_that_hangs_delays_neither_the_others_nor_the_keys(terminal: tup
     WorkerFactory.create(host="app-1", pid=7)
     WorkerFactory.build(host="app-2", pid=8).save(using="other")
 
-    def script(person: Person) -> None:
+    def script() -> None:
         person.sees("The database silent did not answer: it took longer than 2 s.")
         person.sees("Healthy: default, other")
         person.sees("app-1:7")
