@@ -7,12 +7,12 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -90,12 +90,10 @@ def produce(**options: Any) -> None:
 @contextmanager
 def working() -> Iterator[None]:
     """A worker beside this thread, until nothing is due."""
-    worker = Thread(target=produce)
-    worker.start()
-    try:
+    with ThreadPoolExecutor(1) as beside:
+        ended = beside.submit(produce)
         yield
-    finally:
-        worker.join()
+        ended.result()
 
 
 def setting(name: str) -> dict[str, Any]:

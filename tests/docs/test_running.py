@@ -8,7 +8,7 @@ import logging
 import logging.config
 from datetime import date
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -150,10 +150,8 @@ def test_a_fenced_write_by_a_worker_that_has_lost_its_job(monkeypatch: pytest.Mo
             sql("CALL pgqueue_finish(%s, %s, 'release')", job.pk, job.lease)
             sql("UPDATE pgqueue_job_live SET attempts = 1, forgiven_attempts = 1, queue_name = 'second'"
                 " WHERE id = %s", job.pk)  # fmt: skip
-        second = Thread(target=produce)
-        second.start()
-        second.join()
-        return 1
+        with working():
+            return 1
 
     monkeypatch.setattr(fencing, "turnover", turnover)
     job = enqueue(fencing.update_turnover, account.pk)

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from io import StringIO
-from threading import Thread
 from typing import Any
 from unittest.mock import Mock
 from urllib.request import urlopen
@@ -389,22 +388,19 @@ def test_the_exporter_answers_until_it_is_stopped(when: str) -> None:
 
     metrics = make_wsgi_app(registry(["default"]))
     server = exporter(app, "127.0.0.1", 0)
-    bodies: list[str] = []
 
-    def ask() -> None:
+    def ask() -> Iterator[str]:
         for _ in range(1 if when == "within one" else 2):
             with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as response:
-                bodies.append(response.read().decode())
+                yield response.read().decode()
             connections["default"].close()
         if when != "within one":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    client = Thread(target=ask)
-    client.start()
-    serve(server)
-    client.join()
-    assert bodies
-    assert all('pgqueue_up{database="default"} 1.0' in body for body in bodies)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(lambda: [*ask()])
+        serve(server)
+        assert all('pgqueue_up{database="default"} 1.0' in body for body in asked.result())
 
 
 @pytest.mark.django_db
