@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DataError
+from django.db import DataError, transaction
 
 from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, enqueue_many, retry, set_limit, task
 from django_pgqueue.compat import InvalidTask
@@ -66,33 +66,20 @@ def shared(call: Any, argument: str, per: Any) -> Any:
     return made(call, rate_limit=RateLimit(1, per=per, key=argument, name="orders"))
 
 
-PAIR = f'["{UUID(int=1)}",""]'
-
-
-@pytest.mark.parametrize(
-    ("call", "limit", "group"),
-    [
-        (lambda: (tasks.two, ("a",), {}), f"{PATH}two", None),
-        (lambda: (tasks.report, (), {}), f"{PATH}report/all", None),
-        (lambda: (tasks.report, (), {"region": None}), None, None),
-        (lambda: (keyed(("name", "order_id")), (7,), {"name": "é"}), f'{PATH}ship/["é",7]', '["é",7]'),
-        (lambda: (keyed(("order_id", "name")), (UUID(int=1),), {}), f"{PATH}ship/{PAIR}", PAIR),
-        (lambda: (made(concurrency=Concurrency(1, key=())), (7,), {}), f"{PATH}ship", None),
-        (lambda: (tasks.sync, ("acme.shop",), {}), "tenant/acme", None),
-        (lambda: (limit_tasks.by_domain, ("ann@acme",), {}), None, "acme"),
-        (lambda: (limit_tasks.plain, (1,), {}), None, None),
+def test_the_keys_of_a_call(wording: Any) -> None:
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (tasks.two, ("a",), {}), (tasks.report, (), {}), (tasks.report, (), {"region": None}),
+        (keyed(("name", "order_id")), (7,), {"name": "é"}),
+        (keyed(("order_id", "name")), (UUID(int=1),), {}),
+        (made(concurrency=Concurrency(1, key=())), (7,), {}), (tasks.sync, ("acme.shop",), {}),
+        (limit_tasks.by_domain, ("ann@acme",), {}), (limit_tasks.plain, (1,), {}),
         # Tasks share a key by its name, also if their arguments have other names.
-        (lambda: (shared(ship, "order_id", 60), (7,), {}), "orders/7", None),
-        (lambda: (shared(tasks.two, "name", 60.0), (7,), {}), "orders/7", None),
+        (shared(ship, "order_id", 60), (7,), {}), (shared(tasks.two, "name", 60.0), (7,), {}),
         # The call names it, whatever the task does.
-        (lambda: (ship.using(limit_key="x", group_key="vip"), (7,), {}), f"{PATH}ship/x", "vip"),
-        (lambda: (tasks.two.using(limit_key="x"), ("a",), {}), f"{PATH}two/x", None),
-        (lambda: (serve.using(group_key="vip"), ("acme", 1), {}), None, "vip"),
-    ],
-)  # fmt: skip
-def test_the_keys_of_a_call(call: Callable[[], Any], limit: str | None, group: str | None) -> None:
-    called, args, kwargs = call()
-    assert (limit_key(called, args, kwargs), group_key(called, args, kwargs)) == (limit, group)
+        (ship.using(limit_key="x", group_key="vip"), (7,), {}), (tasks.two.using(limit_key="x"), ("a",), {}),
+        (serve.using(group_key="vip"), ("acme", 1), {}),
+    ]  # fmt: skip
+    assert [f"{limit_key(*call)}, group {group_key(*call)}" for call in calls] == wording
 
 
 async def later(name: str) -> str:
@@ -137,34 +124,25 @@ def test_a_number_is_the_concurrency_of_all_jobs() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("enqueued", "limit", "in_line", "group"),
-    [
-        (ship.bind(7), f"{PATH}ship/7", True, None),
-        (ship.using(run_after=LATER).bind(7), f"{PATH}ship/7", False, None),
-        (ship.using(unique=Unique(key="order_id")).bind(7), f"{PATH}ship/7", True, None),
-        (ship.using(unique=REPLACE).bind(7), f"{PATH}ship/7", True, None),
-        (tasks.report.bind(region=None), None, False, None),
-        (tasks.quick.bind(7), "quick/7", True, None),
-        (tasks.quick.using(limit_key="x").bind(7), "quick/x", True, None),
-        (tasks.hourly.bind("a"), f"{PATH}hourly", True, None),
-        (serve.bind("acme", 1), None, False, "acme"),
-        (serve.using(unique=Unique(key="number")).bind("acme", 1), None, False, "acme"),
-        (noop.bind(), None, False, None),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "way", [enqueue, lambda call: enqueue_many([call])[0]], ids=["enqueue", "enqueue_many"]
-)
-def test_each_way_to_enqueue_stores_the_keys_and_the_place_in_line(
-    way: Callable[[Any], Job], enqueued: Any, limit: str | None, in_line: bool, group: str | None
-) -> None:
-    job = way(enqueued)
-    stored = Job.objects.get(pk=job.pk)
-    for row in (job, stored):
-        assert (row.limit_key, row.wait_position, row.group_key, row.status) == (
-            limit, job.pk if in_line else None, group, "pending",
-        )  # fmt: skip
+def test_each_way_to_enqueue_stores_the_keys_and_the_place_in_line(wording: Any) -> None:
+    calls = [
+        ship.bind(7), ship.using(run_after=LATER).bind(7), ship.using(unique=Unique(key="order_id")).bind(7),
+        ship.using(unique=REPLACE).bind(7), tasks.report.bind(region=None), tasks.quick.bind(7),
+        tasks.quick.using(limit_key="x").bind(7), tasks.hourly.bind("a"), serve.bind("acme", 1),
+        serve.using(unique=Unique(key="number")).bind("acme", 1), noop.bind(),
+    ]  # fmt: skip
+    ways: list[Callable[[Any], Job]] = [enqueue, lambda call: enqueue_many([call])[0]]
+    for way in ways:
+        stored = []
+        for call in calls:
+            with transaction.atomic():
+                job = way(call)
+                for row in (job, Job.objects.get(pk=job.pk)):
+                    assert (row.status, row.wait_position) in (("pending", None), ("pending", job.pk))
+                    line = "in line" if row.wait_position else "not in line"
+                    stored.append(f"{row.limit_key} {line}, group {row.group_key}")
+                transaction.set_rollback(True)
+        assert stored[::2] == stored[1::2] == wording(name="each way")
 
 
 @pytest.mark.django_db
