@@ -144,14 +144,11 @@ def test_each_subcommand_has_a_sentence() -> None:
         assert not subcommand.help.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "printed"),
-    [
-        ("echo", "default 1 1"), ("echo --times 2", "default 2 1"),
-        ("--database other -v 0 echo", "other 1 0"), ("echo --database=other -v 0", "other 1 0"),
-        ("-v 2 echo --database=other --no-color", "other 1 2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "printed"), [
+    ("echo", "default 1 1"), ("echo --times 2", "default 2 1"),
+    ("--database other -v 0 echo", "other 1 0"), ("echo --database=other -v 0", "other 1 0"),
+    ("-v 2 echo --database=other --no-color", "other 1 2"),
+])  # fmt: skip
 def test_options_come_before_or_after_the_subcommand(echo: Echo, arguments: str, printed: str) -> None:
     assert run(*arguments.split()) == printed
 
@@ -163,13 +160,10 @@ def test_options_are_keywords_of_call_command(echo: Echo) -> None:
     assert raised.value.returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ArgumentTypeError("it is not given"), 2), (ImproperlyConfigured("it is wrong"), 1),
-        (PgQueueError("it is gone"), 1), (CommandError("it is late", returncode=7), 7),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "code"), [
+    (ArgumentTypeError("it is not given"), 2), (ImproperlyConfigured("it is wrong"), 1),
+    (PgQueueError("it is gone"), 1), (CommandError("it is late", returncode=7), 7),
+])  # fmt: skip
 def test_errors_of_a_subcommand(echo: Echo, error: Exception, code: int) -> None:
     echo.error = error
     with pytest.raises(CommandError, match=str(error)) as raised:
@@ -217,14 +211,10 @@ RENAMED = "ALTER FUNCTION _pgqueue_retain RENAME TO retain_elsewhere"
 FORGOTTEN = "DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name <> '0001_initial'"
 
 
-@pytest.mark.parametrize(
-    ("lost", "said"),
-    [
-        (["DROP TABLE pgqueue_job CASCADE", FORGOTTEN], NOT_MIGRATED), ([RENAMED, FORGOTTEN], NOT_MIGRATED),
-        ([RENAMED], r"lacks .*: _pgqueue_retain.*\bmigrate --database default"),
-    ],
-    ids=["a migration before tables", "a migration before functions", "functions"],
-)  # fmt: skip
+@pytest.mark.parametrize(("lost", "said"), [
+    (["DROP TABLE pgqueue_job CASCADE", FORGOTTEN], NOT_MIGRATED), ([RENAMED, FORGOTTEN], NOT_MIGRATED),
+    ([RENAMED], r"lacks .*: _pgqueue_retain.*\bmigrate --database default"),
+], ids=["a migration before tables", "a migration before functions", "functions"])  # fmt: skip
 def test_a_database_that_lacks_something(echo: Echo, lost: list[str], said: str) -> None:
     for statement in lost:
         sql(statement)
@@ -308,14 +298,11 @@ def test_no_terminal_obeys_what_a_job_contains() -> None:
 # --- Durations and numbers on the command line
 
 
-@pytest.mark.parametrize(
-    ("text", "length"),
-    [
-        ("90", timedelta(seconds=90)), ("0.5", timedelta(seconds=0.5)), ("90s", timedelta(seconds=90)),
-        ("30m", timedelta(minutes=30)), ("1.5h", timedelta(minutes=90)), ("1d", timedelta(days=1)),
-        ("0", timedelta()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "length"), [
+    ("90", timedelta(seconds=90)), ("0.5", timedelta(seconds=0.5)), ("90s", timedelta(seconds=90)),
+    ("30m", timedelta(minutes=30)), ("1.5h", timedelta(minutes=90)), ("1d", timedelta(days=1)),
+    ("0", timedelta()),
+])  # fmt: skip
 def test_a_duration(text: str, length: timedelta) -> None:
     assert duration(text) == since(text) == length
     assert seconds()(text) == seconds()(length) == seconds()(length.total_seconds())
@@ -342,16 +329,13 @@ def test_what_is_too_short_or_too_long_or_something_else(value: Any) -> None:
         seconds(0.1)(value)
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "name", "value"),
-    [
-        ("runqueueworker", "--grace 2m", "grace", 120), ("pgqueue", "health --age 2m", "age", 120),
-        ("pgqueue", "top --interval 2m", "interval", 120), ("pgqueue", "stats --span 60m", "span", HOUR),
-        ("pgqueue", "pause --everything --for 2m", "duration", 120),
-        ("pgqueue", "jobs --since 2m", "since", timedelta(minutes=2)),
-        ("pgqueue", "stats --span 1d", "span", DAY), ("pgqueue", "failures --span 7d", "span", WEEK),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "arguments", "name", "value"), [
+    ("runqueueworker", "--grace 2m", "grace", 120), ("pgqueue", "health --age 2m", "age", 120),
+    ("pgqueue", "top --interval 2m", "interval", 120), ("pgqueue", "stats --span 60m", "span", HOUR),
+    ("pgqueue", "pause --everything --for 2m", "duration", 120),
+    ("pgqueue", "jobs --since 2m", "since", timedelta(minutes=2)),
+    ("pgqueue", "stats --span 1d", "span", DAY), ("pgqueue", "failures --span 7d", "span", WEEK),
+])  # fmt: skip
 def test_options_that_are_durations(command: str, arguments: str, name: str, value: Any) -> None:
     parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
     assert getattr(parser.parse_args(arguments.split()), name) == value
