@@ -102,6 +102,14 @@ def test_one_job_changes_at_once_also_if_all_that_match_are_selected(root: Clien
 # What has changed since the page was shown.
 
 
+def test_jobs_that_came_in_the_meantime_are_left_alone(root: Client) -> None:
+    waiting = JobFactory.create_batch(2)
+    page = ask(root, "cancel_jobs", waiting[0], across=True)
+    late = JobFactory.create()
+    assert page.confirm(root)[0].startswith("2 jobs were cancelled")
+    assert statuses(*waiting, late) == ["cancelled", "cancelled", "pending"]
+
+
 @pytest.mark.parametrize("across", [False, True])
 def test_a_job_that_has_become_done_in_the_meantime_does_not_run_again(root: Client, across: bool) -> None:
     failed, running = JobFactory.create_batch(3, failed=True), JobFactory.create(running=True)
