@@ -33,23 +33,17 @@ MANY = tasks.many.module_path
 CARD = r"re:\b\d{4}(-?\d{4}){3}\b"
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "password", "PASSWORD", "user_password", "userPassword", "password2", "new-password", "api_key",
-        "apiKey", "APIKEY", "APIKey", "x-api-key", "stripe.api_key", "access_token", "HTTPAuthToken",
-        "sessionid", "auth",
-    ],
-)  # fmt: skip
-def test_a_name_stands_for_whole_words_of_a_key(key: str) -> None:
-    assert redact({key: "hunter2", "n": 1}) == {key: REDACTED, "n": 1}
+NAMES = """
+    password PASSWORD user_password userPassword password2 new-password api_key apiKey APIKEY APIKey x-api-key
+    stripe.api_key access_token HTTPAuthToken sessionid auth
+"""
 
 
-@pytest.mark.parametrize(
-    "key", ["max_tokens", "compass", "author", "key", "passenger", "secretary", "Zählung"]
-)
-def test_other_words_are_no_names(key: str) -> None:
-    assert redact({key: "shown"}) == {key: "shown"}
+def test_a_name_stands_for_whole_words_of_a_key() -> None:
+    for key in NAMES.split():
+        assert redact({key: "hunter2", "n": 1}) == {key: REDACTED, "n": 1}
+    for key in ("max_tokens", "compass", "author", "key", "passenger", "secretary", "Zählung"):
+        assert redact({key: "shown"}) == {key: "shown"}
 
 
 @pytest.mark.promise("redaction-stores-all")

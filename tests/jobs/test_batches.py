@@ -78,12 +78,10 @@ def test_a_parent_that_is_gone_is_named() -> None:
     sql("DELETE FROM pgqueue_job WHERE id = %s", one.pk)
     run()
     assert fresh(last).errors[-1]["message"].startswith(f"Job {one.pk} is no longer kept")
-    with (
-        pytest.raises(ParentGone, match=f"^there is no job or batch {one.pk}, so nothing can be enqueued"),
-        transaction.atomic(),
-    ):
+    gone = f"there is no job or batch {one.pk}, "
+    with pytest.raises(ParentGone, match=f"^{gone}so nothing can be enqueued"), transaction.atomic():
         enqueue(add.using(after=one), 1, 1)
-    with pytest.raises(ParentGone, match=rf"^item 1: there is no job or batch {one.pk}, .* has passed\.$"):
+    with pytest.raises(ParentGone, match=rf"^item 1: {gone}.* has passed\.$"):
         enqueue_many([add.bind(1, 1), add.using(after=one).bind(1, 1)])
 
 
@@ -146,11 +144,9 @@ def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
         batch.add([add.bind(1, 1)])
     with pytest.raises(JobBatch.DoesNotExist, match=f"Batch {batch.id} is not in the database 'default'"):
         batch.refresh()
+    gone = rf"there is no batch {batch.id}\."
     for act in (batch.close, batch.cancel, batch.retry_failed):
-        with (
-            pytest.raises(JobBatch.DoesNotExist, match=rf"there is no batch {batch.id}\."),
-            transaction.atomic(),
-        ):
+        with pytest.raises(JobBatch.DoesNotExist, match=gone), transaction.atomic():
             act()
 
 

@@ -30,6 +30,8 @@ from tests.receipts.tasks import send
 from tests.support.jobs import fetch as execute
 from tests.support.wording import refusals, text_of
 
+from .conftest import NoReceipts
+
 
 def take(row: Any) -> None:
     """A function for tasks."""
@@ -284,29 +286,25 @@ class Elsewhere:
         return "other" if model._meta.app_label == "receipts" else None
 
 
-def test_rows_in_another_database(settings: Any, wording: SnapshotAssertion) -> None:
-    settings.DATABASE_ROUTERS = [Elsewhere()]
-    assert text_of(check_payloads(None)) == wording
-
-
-@pytest.mark.usefixtures("without_table")
-def test_a_table_that_a_router_keeps_out(wording: SnapshotAssertion) -> None:
-    assert text_of(check_payloads(None)) == wording
-
-
-def test_a_backend_of_others(declared: Any, settings: Any, wording: SnapshotAssertion) -> None:
+def test_what_the_checks_say(
+    declared: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
+    """Rows in another database, a table that is kept out, a backend of others, a model without a task."""
+    said = []
+    for router in (Elsewhere, NoReceipts):
+        settings.DATABASE_ROUTERS = [router()]
+        said.append(text_of(check_payloads(None)))
+    settings.DATABASE_ROUTERS = []
     settings.TASKS = {
         "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
         "dummy": {"BACKEND": f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"},
     }
     declared(backend="dummy")
-    assert text_of(check_payloads(None)) == wording
+    said.append(text_of(check_payloads(None)))
     synchronize_tasks("default")
-
-
-def test_a_model_without_a_task(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
     monkeypatch.delitem(registry, Receipt)
-    assert text_of(check_payloads(None)) == wording
+    said.append(text_of(check_payloads(None)))
+    assert "\n".join(said) == wording
 
 
 def test_rows_that_maintenance_cannot_delete(
