@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from subprocess import TimeoutExpired
 from threading import Lock
@@ -49,46 +50,35 @@ _CONTEXT.set_forkserver_preload([
 ])  # fmt: skip
 
 
-class Forked:
+class Forked(ForkServerProcess):
     """A forked command, with the part of the interface of ``subprocess.Popen`` that the tests use."""
 
     stdout = None
-
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self._process = _CONTEXT.Process(target=_become, args=(command, environment, str(log)))
-        self._process.start()
-        self.pid: int = self._process.pid or 0
+    pid: int
 
     def poll(self) -> int | None:
         """Return the exit code, or the negative number of the signal, or None while the command runs."""
-        return self._process.exitcode
+        return self.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the command has ended, and return its exit code. Raises ``TimeoutExpired``."""
-        self._process.join(timeout)
-        code = self._process.exitcode
-        if code is None:
+        self.join(timeout)
+        if self.exitcode is None:
             raise TimeoutExpired("a forked command", timeout or 0.0)
-        return code
+        return self.exitcode
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the command if it is still running."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
-
 
 def fork_command(command: list[str], environment: dict[str, str], log: Path) -> Forked:
     """Run ``python -m`` with this module and these arguments in a new process that writes to ``log``."""
     log.touch()
-    return Forked([sys.executable, "-m", *command], environment, log)
+    forked = Forked(target=_become, args=([sys.executable, "-m", *command], environment, str(log)))
+    forked.start()
+    return forked
 
 
 def _become(command: list[str], environment: dict[str, str], log: str) -> NoReturn:
