@@ -123,16 +123,11 @@ def test_queues_that_are_declared_are_the_only_ones() -> None:
 def test_enqueue_gives_a_result() -> None:
     result = send.enqueue(5, note="x")
     job = Job.objects.get()
-    assert result.id == str(job.pk)
-    assert result.task is send
-    assert result.status == TaskResultStatus.READY
-    assert (result.args, result.kwargs) == ([5], {"note": "x"})
-    assert result.enqueued_at == job.enqueued_at
+    assert (result.id, result.task, result.enqueued_at) == (str(job.pk), send, job.enqueued_at)
+    assert (result.status, result.backend, result.is_finished) == (TaskResultStatus.READY, IMPLICIT, False)
+    assert (result.args, result.kwargs) == (job.args, job.kwargs) == ([5], {"note": "x"})
     assert (result.started_at, result.finished_at, result.last_attempted_at) == (None, None, None)
     assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
-    assert result.backend == IMPLICIT
-    assert not result.is_finished
-    assert job.task_path == "tests.test_backend.send"
 
 
 @pytest.mark.django_db

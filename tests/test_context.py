@@ -85,17 +85,11 @@ def test_a_carrier_that_is_too_large_loses_what_matters_least() -> None:
         CARRIER.reset(token)
 
 
-@pytest.mark.parametrize(
-    ("user", "key"),
-    [
-        (None, None),
-        (SimpleNamespace(is_authenticated=False, pk=None), None),
-        (SimpleNamespace(is_authenticated=True, pk=5), 5),
-        (SimpleNamespace(is_authenticated=True, pk=UUID(int=5)), str(UUID(int=5))),
-        (7, 7),
-        ("u-7", "u-7"),
-    ],
-)
+@pytest.mark.parametrize(("user", "key"), [
+    (None, None), (SimpleNamespace(is_authenticated=False, pk=None), None), (7, 7), ("u-7", "u-7"),
+    (SimpleNamespace(is_authenticated=True, pk=5), 5),
+    (SimpleNamespace(is_authenticated=True, pk=UUID(int=5)), str(UUID(int=5))),
+])  # fmt: skip
 def test_the_user_is_captured_if_asked(user: Any, key: Any, settings: Any) -> None:
     with acting_as(user):
         assert capture() is None

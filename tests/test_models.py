@@ -150,33 +150,25 @@ def test_a_dump_of_every_model_can_be_loaded(dump: Callable[..., str]) -> None:
     assert Edge.objects.count() == 1
 
 
+#: Rows that name a job, also one that is no longer kept.
+NAMING: dict[str, Callable[[int], dict[str, Any]]] = {
+    "job": lambda named: {"pk": named, "fields": {"task_path": "a.b"}},
+    "job in line": lambda named: {"pk": 7, "fields": {"task_path": "a.b", "wait_position": named}},
+    "jobbatch": lambda named: {"pk": named, "fields": {}},
+    "uniquewindow": lambda named: {"pk": 7, "fields": {"job_id": named, "until": "2030-01-01T00:00:00Z"}},
+    "worker": lambda named: {"pk": 7, "fields": {
+        "host": "h", "pid": 1, "slots": 1, "version": "1", "started_jobs": f"[{named}, 1]"}},
+}  # fmt: skip
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("distance", [1, 1000, 1001, 10**12])
-@pytest.mark.parametrize(
-    ("model", "where"),
-    [
-        ("django_pgqueue.job", "pk"),
-        ("django_pgqueue.job", "wait_position"),
-        ("django_pgqueue.jobbatch", "pk"),
-        ("django_pgqueue.uniquewindow", "job_id"),
-        ("django_pgqueue.worker", "started_jobs"),
-    ],
-)
+@pytest.mark.parametrize("row", NAMING)
 @pytest.mark.promise("dumps-and-ids")
-def test_ids_in_a_load_are_not_given_out_again(model: str, where: str, distance: int) -> None:
-    """Also those of jobs that are no longer kept, which other rows name."""
-    needed: dict[str, dict[str, Any]] = {
-        "django_pgqueue.job": {"task_path": "a.b"},
-        "django_pgqueue.uniquewindow": {"until": "2030-01-01T00:00:00Z"},
-        "django_pgqueue.worker": {"host": "h", "pid": 1, "slots": 1, "version": "1"},
-    }
+def test_ids_in_a_load_are_not_given_out_again(row: str, distance: int) -> None:
     named = next_id() + distance
-    row: dict[str, Any] = {"model": model, "pk": 7, "fields": dict(needed.get(model, {}))}
-    if where == "pk":
-        row["pk"] = named
-    else:
-        row["fields"][where] = f"[{named}, 1]" if where == "started_jobs" else named
-    (loaded,) = serializers.deserialize("python", [row])
+    given = {"model": f"django_pgqueue.{row.split()[0]}", **NAMING[row](named)}
+    (loaded,) = serializers.deserialize("python", [given])
     loaded.save()
     assert next_id() == named + 1
 
