@@ -45,11 +45,16 @@ FITS = """
 """
 
 
-def overview(window: Open, look: str = "light") -> Page:
-    page = window(look, fresh=True)
+def show(window: Open, path: str, look: str = "light", *, fresh: bool = False) -> Page:
+    """Open a page whose clock is ours."""
+    page = window(look, fresh=fresh)
     page.clock.install()
-    page.goto(address("job_overview"), wait_until="networkidle")
+    page.goto(path, wait_until="networkidle")
     return page
+
+
+def overview(window: Open) -> Page:
+    return show(window, address("job_overview"), fresh=True)
 
 
 def let_time_pass(page: Page) -> None:
@@ -128,9 +133,7 @@ def test_the_focus_stays(part: str, element: str, window: Open, news: Callable[[
     ],
 )
 def test_what_is_scrolled_sideways_stays_there(name: str, part: str, box: str, window: Open) -> None:
-    page = window("phone", fresh=True)
-    page.clock.install()
-    page.goto(address(name), wait_until="networkidle")
+    page = show(window, address(name), "phone", fresh=True)
     page.locator(box).evaluate("box => { box.scrollLeft = 60 }")
     show_anew(page, part)
     assert page.locator(box).evaluate("box => box.scrollLeft") == 60
@@ -193,9 +196,7 @@ def see(page: Page, job: Job, rows: int = 0) -> None:
 def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> None:
     old = JobFactory.create(queue_name="list", running=True)
     queues._shared.clear()
-    page = window()
-    page.clock.install()
-    page.goto(address("job_changelist"), wait_until="networkidle")
+    page = show(window, address("job_changelist"))
     running = page.locator("#pgqueue-count-running")
     before = int(running.inner_text().replace(",", ""))
     page.keyboard.press("j")
@@ -227,9 +228,7 @@ def test_new_rows_come_and_the_reader_keeps_what_he_has_begun(window: Open) -> N
 
 def test_the_cursor_goes_to_the_row_that_took_the_place_of_its_own(window: Open) -> None:
     first, second, third = JobFactory.create_batch(3, queue_name="short")
-    page = window()
-    page.clock.install()
-    page.goto(f"{address('job_changelist')}?queue=short", wait_until="networkidle")
+    page = show(window, f"{address('job_changelist')}?queue=short")
     page.locator("select[name=action]").select_option("cancel_jobs")
     page.keyboard.press("Tab")
     Job.objects.filter(pk=second.pk).update(queue_name="long")
@@ -247,9 +246,7 @@ def test_every_list_shows_itself_anew_and_loses_no_selection(
     kind: str, window: Open, news: Callable[[], None]
 ) -> None:
     news()  # so that the list of pauses has a row
-    page = window(fresh=True)
-    page.clock.install()
-    page.goto(address(f"{kind}_changelist"), wait_until="networkidle")
+    page = show(window, address(f"{kind}_changelist"), fresh=True)
     show_anew(page, "#pgqueue-rows")
     if page.locator("input.action-select").count():
         page.locator("input.action-select").first.check()
@@ -268,9 +265,7 @@ def read_anew(page: Page) -> None:
 def test_the_page_of_a_job_shows_itself_anew_until_the_job_has_ended(window: Open) -> None:
     error = {"attempt": 1, "class": "shop.Down", "message": "m", "traceback": "T\n" * 90}
     job = JobFactory.create(attempts=1, errors=[error])
-    page = window(fresh=True)
-    page.clock.install()
-    page.goto(change(job), wait_until="networkidle")
+    page = show(window, change(job), fresh=True)
     page.locator("#attempt-1 summary").focus()
     if page.locator("#attempt-1[open]").count():
         page.keyboard.press("Enter")
@@ -298,9 +293,7 @@ def test_the_page_of_a_job_shows_itself_anew_until_the_job_has_ended(window: Ope
 
 
 def test_a_search_for_text_is_not_repeated(window: Open) -> None:
-    page = window()
-    page.clock.install()
-    page.goto(f"{address('job_changelist')}?q=no+such+text&status=running", wait_until="networkidle")
+    page = show(window, f"{address('job_changelist')}?q=no+such+text&status=running")
     with nothing_is_read(page):
         an_hour_later(page)
 

@@ -1,4 +1,6 @@
-"""The pages of several shards, one of which is down: they fit, and can be used by everybody."""
+"""The pages of several shards, one of which is down: they fit, and can be used by everybody. What they show:
+`tests.admin.test_shards`.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,3 @@ def test_the_pages_of_shards(name: str, query: str, window: Open) -> None:
     look_at(page, f"{address(name)}{query}")
     assert page.locator(".pgqueue-shards a").count() >= 3
     look_again_on_a_phone(page)
-
-
-def test_the_page_of_a_shard_that_is_down(window: Open) -> None:
-    page = window()
-    page.goto(f"{address('job_overview')}?shard=all")
-    assert "did not answer" in page.locator("#pgqueue-shards-now").inner_text()
-    page.locator(".pgqueue-shards a", has_text="other").click()
-    assert "shard=other" in page.url
-    page.locator(".pgqueue-nav a", has_text="Queues").click()
-    assert "shard=other" in page.url
