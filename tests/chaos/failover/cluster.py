@@ -130,14 +130,9 @@ class Cluster:
             (node for node in self.nodes if self.ask(node, "SELECT pg_is_in_recovery()") == [(False,)]), None
         )
 
-    def other_leader(self, old: Node) -> Node:
+    def other_leader(self, old: Node) -> None:
         """Wait until another server leads."""
-
-        def found() -> Node | None:
-            node = self.leader()
-            return node if node is not old else None
-
-        return until(found, seconds=SLOW, what=f"another leader than {old.name}")
+        until(lambda: self.leader() not in (old, None), seconds=SLOW, what=f"another leader than {old.name}")
 
     def whole(self) -> None:
         """Wait until there is a leader with two standbys that stream, one of them synchronous if asked."""
@@ -240,11 +235,9 @@ def cluster_in(folder: Path, *, is_synchronous: bool, with_etcd: bool) -> Iterat
     except BaseException:
         print(f"The files of the servers are in {home}", flush=True)
         raise
-    else:
-        cluster.stop()
-        shutil.rmtree(home)
     finally:
         cluster.stop()
+    shutil.rmtree(home)
 
 
 def _url(port: int) -> str:

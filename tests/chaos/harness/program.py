@@ -19,7 +19,6 @@ import random
 import shutil
 import sys
 import traceback
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,7 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     from example_project.embedded import ensure_server, remove_server
 
-    var = ROOT / "var"
-    server = var / f"test-{os.getpid()}-chaos"
+    server = ROOT / "var" / f"test-{os.getpid()}-chaos"
     try:
         os.environ["DATABASE_URL"] = ensure_server(server, durable=options.durable)
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
@@ -50,14 +48,12 @@ def main(arguments: list[str]) -> int:
             return 0 if fuzz(options.seed, 60 * options.minutes) else 1
         chosen = _chosen(options.only)
         seconds = 60 * options.minutes / max(1, len(chosen))
-        folder = var / f"chaos-{os.getpid()}"
-        reports = {one.name: _perform(one, options.seed, seconds, folder) for one in chosen}
+        reports = {one.name: _perform(one, options.seed, seconds) for one in chosen}
     finally:
         remove_server(server)
+    print("All figures:", *(line for report in reports.values() if report for line in report.recovered),
+          sep="\n  ")  # fmt: skip
     failed = [name for name, report in reports.items() if report is None or report.problems]
-    print("All figures:")
-    for recovered in chain.from_iterable(report.recovered for report in reports.values() if report):
-        print(f"  {recovered}")
     print(f"{len(chosen) - len(failed)} of {len(chosen)} ledgers are balanced (--seed {options.seed}).")
     for name in failed:
         print(f"NOT BALANCED: {name}")
@@ -69,15 +65,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="dev.py chaos", description=about, epilog=rest, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long the faults go on (10)")
-    parser.add_argument(
-        "--seed", type=int, default=random.randrange(2**32), help="repeats the random choices"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="NAMES", help="run these scenarios, separated by commas"
-    )
-    parser.add_argument("--fuzz", action="store_true", help="make random calls, without workers")
-    parser.add_argument("--durable", action="store_true", help="let the server wait for the disk (fsync)")
+    add, new = parser.add_argument, random.randrange(2**32)
+    add("--minutes", type=float, default=10.0, help="how long the faults go on (10)")
+    add("--seed", type=int, default=new, help="repeats the random choices")
+    add("--only", default="", metavar="NAMES", help="run these scenarios, separated by commas")
+    add("--fuzz", action="store_true", help="make random calls, without workers")
+    add("--durable", action="store_true", help="let the server wait for the disk (fsync)")
     return parser.parse_args(arguments)
 
 
@@ -88,16 +81,13 @@ def _chosen(names: str) -> list[Scenario]:
     wanted = [name.strip() for name in names.split(",") if name.strip()] or list(SCENARIOS)
     if unknown := [name for name in wanted if name not in SCENARIOS]:
         raise SystemExit(f"There is no scenario {unknown[0]!r}. There are: {', '.join(SCENARIOS)}.")
-    chosen = []
-    for name in wanted:
-        if lacks := SCENARIOS[name].lacks():
-            print(f"SKIPPED: {name} needs {lacks}")
-        else:
-            chosen.append(SCENARIOS[name])
-    return chosen
+    lacking = {name: lacks for name in wanted if (lacks := SCENARIOS[name].lacks())}
+    for name, lacks in lacking.items():
+        print(f"SKIPPED: {name} needs {lacks}")
+    return [SCENARIOS[name] for name in wanted if name not in lacking]
 
 
-def _perform(scenario: Scenario, seed: int, seconds: float, folder: Path) -> Report | None:
+def _perform(scenario: Scenario, seed: int, seconds: float) -> Report | None:
     """Run one scenario on empty tables, and return its report; None if it has not come to its end."""
     from django.core.management import call_command
 
@@ -105,24 +95,22 @@ def _perform(scenario: Scenario, seed: int, seconds: float, folder: Path) -> Rep
 
     from .scenario import perform
 
-    here = folder / scenario.name.replace(" ", "-")
-    here.mkdir(parents=True)
+    folder = ROOT / "var" / f"chaos-{os.getpid()}-{scenario.name.replace(' ', '-')}"
+    folder.mkdir(parents=True)
     try:
-        with commands_in(here, prints_logs=False) as start:
-            report = perform(scenario, start, here, seed=seed, seconds=seconds)
+        with commands_in(folder, prints_logs=False) as start:
+            report = perform(scenario, start, folder, seed=seed, seconds=seconds)
     except Exception:  # the other scenarios are to run
         traceback.print_exc()
-        print(f"{scenario.name}: NOT BALANCED, it did not come to its end (seed {seed}). See {here}")
+        print(f"{scenario.name}: NOT BALANCED, it did not come to its end (seed {seed}). See {folder}")
         return None
     finally:
         call_command("flush", interactive=False, verbosity=0)
     print(report, flush=True)
     if report.problems:
-        print(f"  The ledger and the logs are in {here}", flush=True)
-        return report
-    shutil.rmtree(here)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+        print(f"  The ledger and the logs are in {folder}", flush=True)
+    else:
+        shutil.rmtree(folder)
     return report
 
 

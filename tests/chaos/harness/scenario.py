@@ -28,7 +28,7 @@ from .load import Mix, mixed
 from .stage import Stage
 
 Act = Callable[[Stage], None]
-"""Makes a fault, and waits until what is expected of it can be seen."""
+"""Makes a fault, and waits until what is expected of it can be seen. Then all processes must come up."""
 
 PATIENCE = float(os.environ.get("CHAOS_PATIENCE") or "inf")
 """The multiple of the promised time in which all jobs must run again. A busy machine is slow."""
@@ -97,6 +97,7 @@ def perform(
             for act in _acts(scenario, choice, seconds):
                 time.sleep(choice.uniform(0.2, 1.0))
                 act(stage)
+                stage.all_up()
         stage.all_over()
         stage.all_up()
         problems = abandoned()

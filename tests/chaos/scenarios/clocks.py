@@ -102,7 +102,6 @@ def step(stage: Stage) -> None:
     finally:
         web.communicate(timeout=60)  # which closes its standard input
     assert web.returncode == 0, f"the web process ended with {web.returncode}, and its log says why"
-    stage.all_up()
 
 
 def enqueue_until_told(first: int, seed: float) -> None:

@@ -78,7 +78,6 @@ def cut_off(stage: Stage) -> None:
     for run in held:
         _go(file, run)
     worker.logged(f"job {held[0].job}: the lease was lost, so its outcome (done) was refused")
-    stage.all_up()
 
 
 def news(worker: Command) -> list[str]:
@@ -169,7 +168,6 @@ def slow(stage: Stage) -> None:
         world.web.delay = world.workers.delay = (0.05, 0.3)
         time.sleep(3.0)
         world.web.delay = world.workers.delay = None
-    stage.all_up()
 
 
 def reset(stage: Stage) -> None:
@@ -183,7 +181,6 @@ def reset(stage: Stage) -> None:
                 stage.choice.choice([link.reset, link.close_one_way])()
             time.sleep(stage.choice.uniform(0.0, 0.2))
     connections.close_all()
-    stage.all_up()
 
 
 def forget(stage: Stage) -> None:
@@ -208,7 +205,6 @@ def forget(stage: Stage) -> None:
         )
         for link in links:  # the proxy closes what has not been used for a while: the jobs notice that
             link.reset()
-    stage.all_up()
 
 
 SCENARIOS = [

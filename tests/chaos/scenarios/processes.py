@@ -37,7 +37,6 @@ TOGETHER = 3.0
 def kill_process(stage: Stage) -> None:
     """Kill a process that runs a job, while its supervisor lives."""
     stage.havoc.kill(stage.occupy().pid)
-    stage.all_up()
 
 
 def kill_supervisor(stage: Stage) -> None:
@@ -45,7 +44,6 @@ def kill_supervisor(stage: Stage) -> None:
     run = stage.occupy()
     stage.kill(next(command for command in stage.commands if command.process.pid == run.parent))
     stage.start()
-    stage.all_up()
 
 
 def kill_all(stage: Stage) -> None:
@@ -58,7 +56,6 @@ def kill_all(stage: Stage) -> None:
         command.process.wait(SLOW)
         stage.commands.remove(command)
         stage.start()
-    stage.all_up()
 
 
 def stop_process(stage: Stage) -> None:
@@ -70,7 +67,6 @@ def stop_process(stage: Stage) -> None:
             until(lambda: stage.run_after(run), seconds=PATIENCE, what="its job runs elsewhere")
         finally:
             os.kill(run.pid, signal.SIGCONT)
-    stage.all_up()
 
 
 def segfault(stage: Stage) -> None:
@@ -94,7 +90,6 @@ def _die(stage: Stage, bind: Callable[[int], BoundTask]) -> None:
     """Enqueue a job that takes its process down in its first run."""
     job = stage.over(stage.load.enqueue(bind))
     assert job.crash_count == 1, f"job {job.pk} died once and has counted {job.crash_count} crashes"
-    stage.all_up()
 
 
 def never_return(stage: Stage) -> None:
@@ -103,7 +98,6 @@ def never_return(stage: Stage) -> None:
     pid = stage.begun(number).pid
     assert stage.over(number).errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
     gone(pid)
-    stage.all_up()
 
 
 def hold_gil(stage: Stage) -> None:
@@ -112,7 +106,6 @@ def hold_gil(stage: Stage) -> None:
     pid = stage.begun(number).pid
     with stage.havoc.fault("held GIL", {pid}, explains=False):
         stage.over(number)
-    stage.all_up()
 
 
 def crashes_are_counted(stage: Stage, audit: Audit) -> list[str]:
@@ -206,7 +199,6 @@ def end_at_once(stage: Stage) -> None:
         command.send(signal.SIGTERM)
         stage.start()
         command.process.wait(SLOW)
-    stage.all_up()
 
 
 def roll(stage: Stage) -> None:
@@ -217,7 +209,6 @@ def roll(stage: Stage) -> None:
             stage.start()
             stage.all_up()
             stage.end(old)
-    stage.all_up()
 
 
 def _wait_for(stage: Stage, moment: Callable[[Stage], bool]) -> None:

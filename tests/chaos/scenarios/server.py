@@ -45,7 +45,6 @@ def stay_away(stage: Stage) -> None:
         time.sleep(end - time.monotonic())
         stage.world.start()
     connections.close_all()
-    stage.all_up()
     stage.over(long)
 
 
@@ -59,7 +58,6 @@ def restart(stage: Stage, kind: str, mode: str) -> None:
         stage.world.start()
     connections.close_all()
     reported(stage, run)
-    stage.all_up()
     stage.over(atomic.number)  # or else the next fault of the long form would hit it again and again
 
 

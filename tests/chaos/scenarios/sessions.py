@@ -60,7 +60,6 @@ def terminate(stage: Stage) -> None:
             sessions = _others()
             _terminate(stage.choice.sample(sessions, min(len(sessions), stage.choice.randint(1, 4))))
             time.sleep(stage.choice.uniform(0.0, 0.2))
-    stage.all_up()
 
 
 def exhaust(stage: Stage) -> None:
@@ -76,30 +75,26 @@ def exhaust(stage: Stage) -> None:
                     hogs.enter_context(psycopg.connect(stage.world.url, application_name="chaos"))
             except psycopg.OperationalError:
                 time.sleep(0.1)
-    stage.all_up()
 
 
 def lock(stage: Stage) -> None:
-    """Change the table of jobs, and hold the lock for longer than a worker waits for it."""
+    """Change the table of jobs, and hold the lock for longer than a worker waits for it.
+
+    If a worker has a partition that the change waits for, and waits for the table, an operator repeats it.
+    """
     stage.occupy(0.5, tasks.atomic_effect)
     for change in ("ADD COLUMN chaos integer", "DROP COLUMN chaos"):
         with stage.havoc.fault("locked tables", explains=False), stage.world.connect() as own:
-            until(partial(_is_changed, own, change), seconds=PATIENCE, what=change)
+
+            def is_changed(change: str = change, own: Connection = own) -> bool:
+                with suppress(psycopg.errors.DeadlockDetected), own.transaction():
+                    own.execute(f"ALTER TABLE pgqueue_job {change}")
+                    time.sleep(LOCKED)
+                    return True
+                return False
+
+            until(is_changed, seconds=PATIENCE, what=change)
         stage.over(stage.load.enqueue(lambda number: tasks.sync_effect.bind(number, 0.0)))
-    stage.all_up()
-
-
-def _is_changed(own: Connection, change: str) -> bool:
-    """Change the table of jobs and hold the lock. Return False if a worker had a partition that it waited
-    for, and waited for the table: an operator repeats such a change.
-    """
-    try:
-        with own.transaction():
-            own.execute(f"ALTER TABLE pgqueue_job {change}")
-            time.sleep(LOCKED)
-    except psycopg.errors.DeadlockDetected:
-        return False
-    return True
 
 
 def cancel(stage: Stage) -> None:
@@ -110,7 +105,6 @@ def cancel(stage: Stage) -> None:
         while time.monotonic() < end:
             sql(_CANCEL)
             time.sleep(stage.choice.uniform(0.0, 0.01))
-    stage.all_up()
 
 
 def terminate_all() -> None:
@@ -150,7 +144,6 @@ def end_while_locked(stage: Stage, setting: str) -> None:
             own.execute(f"ALTER ROLE CURRENT_USER RESET {setting}")
             terminate_all()
     stage.over(run.number)
-    stage.all_up()
 
 
 def restart_pooler(stage: Stage) -> None:
@@ -159,7 +152,7 @@ def restart_pooler(stage: Stage) -> None:
     with stage.havoc.fault("pooler stopped"):
         stage.world.stop()
         stage.world.start()
-    _all_pooled(stage)
+    until(_is_connected, seconds=PATIENCE, what="a session through the pooler")
 
 
 def end_sessions(stage: Stage) -> None:
@@ -167,13 +160,7 @@ def end_sessions(stage: Stage) -> None:
     stage.occupy()
     with stage.havoc.fault("sessions of the pooler ended"), open_raw() as direct:
         direct.execute(f"SELECT pg_terminate_backend(pid) FROM ({_OTHERS}) AS others")
-    _all_pooled(stage)
-
-
-def _all_pooled(stage: Stage) -> None:
-    """Connect again, as often as the pooler gives a session that was ended, and wait for the workers."""
     until(_is_connected, seconds=PATIENCE, what="a session through the pooler")
-    stage.all_up()
 
 
 def _is_connected() -> bool:
@@ -278,7 +265,6 @@ def fill_tables(stage: Stage) -> None:
             _wait_for_the_workers(stage)
         finally:
             world.tables.free()
-    _all_up(stage)
 
 
 def fill_log(stage: Stage) -> None:
@@ -295,7 +281,6 @@ def fill_log(stage: Stage) -> None:
             world.log.free()
         world.server.start()
     connections.close_all()
-    _all_up(stage)
 
 
 def _refusal() -> DatabaseError | None:
@@ -323,12 +308,6 @@ def _is_gone(server: OwnServer) -> bool:
         own.execute("SELECT pg_logical_emit_message(true, 'chaos', 'x')")
         own.execute("SELECT pg_switch_wal()")
     return not server.is_running()
-
-
-def _all_up(stage: Stage) -> None:
-    stage.all_up()
-    ended = [command for command in stage.started if command.process.poll() is not None]
-    assert not ended, ended[0].log
 
 
 SCENARIOS += [
