@@ -344,9 +344,7 @@ def _forget(job_id: str) -> None:
 @pytest.mark.django_db
 def test_a_plain_task_of_django_goes_to_our_backend_by_using(plain_task: Any) -> None:
     assert not isinstance(plain_task, Task)
-    with pytest.raises(
-        TypeError, match=r"^tests\.test_backend\.plain\(\) got an unexpected .* argument 'y'$"
-    ):
+    with pytest.raises(TypeError, match=r"^tests\.test_backend\.plain\(\) got an unexpected .* 'y'$"):
         plain_task.using(backend="pg").enqueue(1, y=2)
     result = plain_task.using(backend="pg", priority=5).enqueue(1)
     job = Job.objects.get()

@@ -48,14 +48,9 @@ FORMATTED: dict[Callable[..., str], list[tuple[Any, ...]]] = {
 
 
 def test_counts_lengths_and_rates(wording: Any) -> None:
-    assert (
-        "\n".join(
-            f"{function.__name__}({', '.join(map(str, given))}): {function(*given)}"
-            for function, several in FORMATTED.items()
-            for given in several
-        )
-        == wording
-    )
+    calls = [(function, given) for function, several in FORMATTED.items() for given in several]
+    texts = [f"{each.__name__}({', '.join(map(str, given))}): {each(*given)}" for each, given in calls]
+    assert "\n".join(texts) == wording
 
 
 BELL = "a\x07\x1b[2J\u202egpj.exe"

@@ -86,14 +86,12 @@ def test_patterns_are_about_keys_values_and_texts() -> None:
 def test_a_callable_gets_arguments_by_name_and_a_copy() -> None:
     args, kwargs = ["ann", "hunter2"], {"user": "bob"}
     with override_settings(PGQUEUE={"REDACT": "tests.app.secret_tasks.hide_users"}):
-        assert redact_call(args, kwargs, SIGN_IN) == (
-            ["user of sign_in", "hunter2"],
-            {"user": "user of sign_in"},
-        )
+        hidden = {"user": "user of sign_in"}
+        assert redact_call(args, kwargs, SIGN_IN) == (["user of sign_in", "hunter2"], hidden)
         assert redact_call(["ann", "a", "b"], {}, MANY) == (["user of many", "a", "b"], {})
         assert redact_call(["ann"], {}, "gone.tasks.x") == (["ann"], {})
         result = {"user": "ann"}
-        assert redact(result, SIGN_IN) == {"user": "user of sign_in"}
+        assert redact(result, SIGN_IN) == hidden
     assert (args, kwargs, result) == (["ann", "hunter2"], {"user": "bob"}, {"user": "ann"})
 
 

@@ -126,9 +126,7 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
         batch.add(add.bind() for n in range(3))  # type: ignore[call-arg]
     with batch:
         assert not batch.add([])
-        with pytest.raises(
-            ValueError, match=r"<Batch \d+ 'import'> was opened before\. Make another Batch\."
-        ):
+        with pytest.raises(ValueError, match=r"<Batch \d+ 'import'> was opened before\. Make another"):
             batch.__enter__()
     assert (batch.is_finished, batch.outcome) == (True, "done")
     wrong: Any = add
@@ -260,9 +258,7 @@ def test_join() -> None:
     run()
     assert batch.join(0).outcome == "done"
     assert async_to_sync(batch.ajoin)(0) is batch
-    with pytest.raises(
-        TransactionManagementError, match=r"^Batch x \(\d+\) is open, and no worker can see it"
-    ):
+    with pytest.raises(TransactionManagementError, match=r"^Batch x \(\d+\) is open, and no worker"):
         Batch.open("x").join(0)
 
 
@@ -293,9 +289,7 @@ def test_a_batch_in_another_database() -> None:
         last = enqueue(collect.using(after=batch, database="other"))
         with pytest.raises(InvalidTask, match=rf"The batch {batch.id} is in the database 'other'"):
             batch.add([add.using(database="default").bind(1, 1)])
-        with pytest.raises(
-            InvalidTask, match=rf"after has the job or batch {last.pk} in the database 'other'"
-        ):
+        with pytest.raises(InvalidTask, match=rf"the job or batch {last.pk} in the database 'other'"):
             chain([add.using(after=last).bind(1, 1)])
     run_jobs(using="other")
     assert Job.objects.using("other").get(pk=last.pk).result == [[2]]

@@ -177,9 +177,7 @@ def test_only_tasks_are_enqueued(what: Any, message: str) -> None:
 
 @pytest.mark.promise("arguments-fit")
 def test_arguments_that_the_task_does_not_take_are_refused() -> None:
-    with pytest.raises(
-        TypeError, match=r"^tests\.app\.tasks\.mail\(\) missing a required argument: 'number'$"
-    ):
+    with pytest.raises(TypeError, match=r"^tests\.app\.tasks\.mail\(\) missing a .* argument: 'number'$"):
         enqueue(mail)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"mail\(\) got an unexpected keyword argument 'color'"):
         run(aenqueue(mail.using(priority=1), 1, color="red"))  # type: ignore[call-arg]

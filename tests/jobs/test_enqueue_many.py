@@ -130,9 +130,7 @@ def test_a_task_that_no_worker_finds_is_named_too() -> None:
     def lost() -> None: ...
 
     lost.__module__, lost.__qualname__ = __name__, "lost"
-    with pytest.raises(
-        InvalidTask, match=r"^item 1: tests\.jobs\.test_enqueue_many\.lost cannot be imported"
-    ):
+    with pytest.raises(InvalidTask, match=r"^item 1: tests\.jobs\..*\.lost cannot be imported"):
         enqueue_many([noop.bind(), task(lost).bind()])
 
 
@@ -170,11 +168,9 @@ def test_outside_a_transaction_all_chunks_are_one() -> None:
 def test_items_of_two_databases_are_refused_by_index(place: int) -> None:
     items = [noop.bind(number) for number in range(7)]
     items[place] = elsewhere.bind(1)
-    with pytest.raises(
-        ValueError, match=r"^item \d: The database is 'other', but the items before use 'default'"
-    ) as caught:
+    words = f"^item {place}: The database is 'other', but the items before use 'default'"
+    with pytest.raises(ValueError, match=words) as caught:
         enqueue_many(items)
-    assert str(caught.value).startswith(f"item {place}: ")
     assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
     assert not Job.objects.exists()
 

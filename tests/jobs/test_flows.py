@@ -97,13 +97,8 @@ def test_what_becomes_of_a_child_if_its_parent_does_not_succeed(
     grandchild = after(one, [child])
     if when == "after":
         end(one, job, kind=kind)
-    then = (
-        "pending"
-        if if_failed == "run"
-        else "blocked"
-        if (if_failed, kind) == ("hold", "failed")
-        else "cancelled"
-    )
+    held = (if_failed, kind) == ("hold", "failed")
+    then = "pending" if if_failed == "run" else "blocked" if held else "cancelled"
     assert status(one, child) == then
     assert status(one, grandchild) == ("cancelled" if then == "cancelled" else "blocked")
     if then == "blocked":

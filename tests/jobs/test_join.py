@@ -17,25 +17,19 @@ from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, override_settings
 
-from django_pgqueue import cancel, current_job, enqueue, task
+from django_pgqueue import cancel, enqueue
 from django_pgqueue.compat import BaseTaskBackend, TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.exceptions import WrongBackend
 from django_pgqueue.models import Job, joins
 from django_pgqueue.models.joins import Poller, watch
-from django_pgqueue.testing import call_task, dummy_jobs, immediate_jobs, run_jobs
+from django_pgqueue.testing import dummy_jobs, fake_job, immediate_jobs, run_jobs
 from tests.app import inline_tasks, worker_tasks
 from tests.support.databases import alias
 from tests.support.factories import JobFactory
 from tests.support.poolers import pgbouncer
 from tests.support.sessions import Connect
-from tests.support.waiting import DEADLINE, run, until
+from tests.support.waiting import DEADLINE, until
 from tests.support.workers import working
-
-
-@task
-def waits_for_itself() -> None:
-    current_job().join()
-
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -92,15 +86,12 @@ def test_a_timeout_says_how_far_the_job_is(how: str, row: dict[str, Any], state:
     assert joined(Job.from_db("default", ["id"], [job.pk]), how, 0).is_finished, "the id alone is enough"
 
 
-@pytest.mark.parametrize(
-    ("timeout", "error"), [("5", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)]
-)
-def test_a_bad_timeout(timeout: Any, error: type[Exception]) -> None:
+@in_both_ways
+def test_a_bad_timeout(how: str) -> None:
     job = Job.from_db("default", ["id"], [5])
-    with pytest.raises(error, match=r"join\(timeout=...\)"):
-        job.join(timeout)
-    with pytest.raises(error, match=r"join\(timeout=...\)"):
-        run(job.ajoin(timeout))
+    for timeout, error in (("5", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)):
+        with pytest.raises(error, match=r"join\(timeout=...\)"):
+            joined(job, how, timeout)
 
 
 @committed
@@ -162,8 +153,8 @@ def test_dummy_jobs_are_never_over(how: str) -> None:
 
 
 def test_a_job_cannot_wait_for_itself() -> None:
-    with pytest.raises(ValueError, match="cannot wait for itself"):
-        call_task(waits_for_itself)
+    with fake_job() as job, pytest.raises(ValueError, match="cannot wait for itself"):
+        job.join()
 
 
 @committed

@@ -220,17 +220,14 @@ def test_a_worker_that_lacks_the_alias_says_so() -> None:
     assert "no 'gone', only default, other" in Job.objects.get(pk=job.pk).errors[-1]["message"]
 
 
-def test_why_says_where_the_call_is() -> None:
+def test_why_says_where_the_call_is(wording: Any) -> None:
     job = enqueue(RELAYED)
-    nobody = "No worker serves the queue 'relay' in the database 'default'."
-    assert (
-        str(job.why())
-        == f"{nobody} Its call does not arrive in other before a worker here serves this queue."
-    )
+    said = [str(job.why())]
     WorkerFactory.create()
-    assert str(job.why()).endswith(" Its call goes to other.")
+    said.append(str(job.why()))
     run_jobs()
-    assert str(job.why()).endswith(f" Its call is the job other:{there()[0].pk} now.")
+    said.append(str(job.why()).replace(f"other:{there()[0].pk}", "other:<id>"))
+    assert "\n".join(said) == wording
 
 
 def test_modes_for_tests_keep_the_call_itself() -> None:

@@ -115,10 +115,7 @@ def test_a_task_by_the_other_name_of_its_module_is_refused_where_it_is_made(inst
         paths.check_path(module.run.func)
     (message,) = [each for each in checks.check_tasks(None) if project in each.msg]
     assert message.id == "pgqueue.E027"
-    assert (
-        message.hint
-        == f"Write '{name}.tasks' instead of '{project}.{name}.tasks' wherever the module is imported."
-    )
+    assert f"Write '{name}.tasks' instead of '{project}.{name}.tasks' wherever" in str(message.hint)
 
 
 def test_of_an_app_that_is_installed_by_its_long_name_too(install: Install) -> None:
