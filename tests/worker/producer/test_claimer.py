@@ -18,6 +18,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import MOST_COMING, Claimer
 from tests.app import limit_tasks as limited, worker_tasks as tasks
 from tests.app.worker_tasks import noop
+from tests.support.factories import JobFactory, ago
 from tests.support.jobs import LONG_AGO, add, register, sql_claim, value
 from tests.support.plans import CLAIM_INDEX, LIVE, reads
 from tests.support.sessions import Connection
@@ -37,6 +38,15 @@ def claimer(session: Session, **options: Any) -> Claimer:
 
 def claimed(found: Claimer, session: Session, count: int = 100) -> list[str]:
     return [row.queue_name for row in found.claim(session, count)]
+
+
+def test_claimed_jobs_start_by_priority_and_time(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever order the server returns the rows that it has updated, here by their ids."""
+    late, early = (JobFactory.create(run_after=ago(seconds=seconds)).pk for seconds in (1, 2))
+    urgent = JobFactory.create(priority=5).pk
+    found, rows = claimer(session), session.rows
+    monkeypatch.setattr(session, "rows", lambda *query: sorted(rows(*query)))
+    assert [row.id for row in found.claim(session, 3)] == [urgent, early, late]
 
 
 # -- weights and age
