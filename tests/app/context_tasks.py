@@ -21,7 +21,8 @@ TENANT_PATH = f"{__name__}.TENANT"
 logger = logging.getLogger("tests.shop")
 
 
-def surroundings() -> dict[str, Any]:
+@task
+def look() -> dict[str, Any]:
     job = current_job()
     return {
         "language": translation.get_language(),
@@ -32,23 +33,18 @@ def surroundings() -> dict[str, Any]:
 
 
 @task
-def look() -> dict[str, Any]:
-    return surroundings()
-
-
-@task
 async def alook() -> dict[str, Any]:
-    return surroundings()
+    return look.func()
 
 
 @task
 async def look_in_a_thread() -> dict[str, Any]:
-    return await sync_to_async(surroundings, thread_sensitive=False)()
+    return await sync_to_async(look.func, thread_sensitive=False)()
 
 
 @task(atomic=True)
 def look_atomic() -> dict[str, Any]:
-    return surroundings()
+    return look.func()
 
 
 @task

@@ -80,7 +80,8 @@ def close_streams() -> None:
 # -- tasks that end the process
 
 
-def _die(how: str) -> None:
+@task
+def die(how: str) -> None:
     if how == "exit":
         os._exit(3)
     if how == "segfault":
@@ -92,25 +93,22 @@ def _die(how: str) -> None:
 
 
 @task
-def die(how: str) -> None:
-    _die(how)
-
-
-@task
 async def adie(how: str) -> None:
     await asyncio.sleep(0)
-    _die(how)
+    die.func(how)
 
 
 @task
 async def die_in_thread(how: str) -> None:
-    await sync_to_async(_die)(how)
+    await sync_to_async(die.func)(how)
 
 
 # -- tasks that never end
 
 
-def _loop(how: str) -> None:
+@task(timeout=1, max_attempts=1)
+def loop(how: str) -> None:
+    """Run an endless loop: in Python, in Python that catches everything, in C with and without the GIL."""
     while how == "Python":
         pass
     while how == "stubborn":
@@ -125,12 +123,6 @@ def _loop(how: str) -> None:
 
 
 @task(timeout=1, max_attempts=1)
-def loop(how: str) -> None:
-    """Run an endless loop: in Python, in Python that catches everything, in C with and without the GIL."""
-    _loop(how)
-
-
-@task(timeout=1, max_attempts=1)
 async def aloop(how: str) -> None:
     """Do the same on the event loop. "await" lets the other jobs run."""
     while how == "await":
@@ -140,4 +132,4 @@ async def aloop(how: str) -> None:
             await asyncio.sleep(0.01)
         except BaseException:
             await Entry.objects.acreate(key="caught")
-    _loop(how)
+    loop.func(how)

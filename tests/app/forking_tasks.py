@@ -42,19 +42,15 @@ def _leave(how: str) -> None:
         sys.exit("words")
 
 
-def _fork(path: str, how: str) -> int:
+@task(max_attempts=1)
+def fork(path: str, how: str) -> int:
+    """Return the exit code of a child that leaves the task."""
     say(path, "runs", how)
     pid = os.fork()
     if pid == 0:
         _leave(how)
         return 0
     return exit_code(pid)
-
-
-@task(max_attempts=1)
-def fork(path: str, how: str) -> int:
-    """Return the exit code of a child that leaves the task."""
-    return _fork(path, how)
 
 
 @task(max_attempts=1, atomic=True)
@@ -84,7 +80,7 @@ async def afork(path: str, how: str) -> int:
 
 @task(max_attempts=1)
 async def fork_under_to_thread(path: str, how: str) -> int:
-    return await asyncio.to_thread(_fork, path, how)
+    return await asyncio.to_thread(fork.func, path, how)
 
 
 @task

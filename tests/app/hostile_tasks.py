@@ -84,53 +84,45 @@ _LOOK = """
 """
 
 
-def _look() -> list[Any]:
+@task(max_attempts=1)
+def look() -> list[Any]:
+    """Return the server process, and what a job may find in its session."""
     return list(ask(_LOOK))
 
 
-def _leave_state(kind: str) -> int:
+@task(max_attempts=1)
+async def alook() -> list[Any]:
+    return await sync_to_async(look.func)()
+
+
+@task(max_attempts=1)
+async def tlook() -> list[Any]:
+    """Do the same on a thread of `to_thread`."""
+    return await sync_to_async(look.func, thread_sensitive=False)()
+
+
+@task(max_attempts=1)
+def leave_state(kind: str) -> int:
+    """Leave something in the session. Return the server process from before that."""
     pid = backend_pid()
     STATES[kind]()
     return pid
 
 
 @task(max_attempts=1)
-def look() -> list[Any]:
-    """Return the server process, and what a job may find in its session."""
-    return _look()
-
-
-@task(max_attempts=1)
-async def alook() -> list[Any]:
-    return await sync_to_async(_look)()
-
-
-@task(max_attempts=1)
-async def tlook() -> list[Any]:
-    """Do the same on a thread of `to_thread`."""
-    return await sync_to_async(_look, thread_sensitive=False)()
-
-
-@task(max_attempts=1)
-def leave_state(kind: str) -> int:
-    """Leave something in the session. Return the server process from before that."""
-    return _leave_state(kind)
-
-
-@task(max_attempts=1)
 async def aleave_state(kind: str) -> int:
-    return await sync_to_async(_leave_state)(kind)
+    return await sync_to_async(leave_state.func)(kind)
 
 
 @task(max_attempts=1)
 async def tleave_state(kind: str) -> int:
-    return await sync_to_async(_leave_state, thread_sensitive=False)(kind)
+    return await sync_to_async(leave_state.func, thread_sensitive=False)(kind)
 
 
 @task(max_attempts=1)
 def give_back_with_state(kind: str) -> int:
     """Do the same, but close the connection, so that a pool gets it back before the worker can see it."""
-    pid = _leave_state(kind)
+    pid = leave_state.func(kind)
     connection.close()
     return pid
 
@@ -419,19 +411,15 @@ async def aactivate() -> None:
     await sync_to_async(activate.func)()
 
 
-def _context() -> list[Any]:
+@task(max_attempts=1)
+def context() -> list[Any]:
+    """Return the language, the time zone and the decimal precision."""
     return [translation.get_language(), timezone.get_current_timezone_name(), decimal.getcontext().prec]
 
 
 @task(max_attempts=1)
-def context() -> list[Any]:
-    """Return the language, the time zone and the decimal precision."""
-    return _context()
-
-
-@task(max_attempts=1)
 async def acontext() -> list[Any]:
-    return [*_context(), *await sync_to_async(_context)()]
+    return [*context.func(), *await sync_to_async(context.func)()]
 
 
 @task(max_attempts=1)

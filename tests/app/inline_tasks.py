@@ -39,19 +39,8 @@ def violate() -> None:
         Entry.objects.bulk_create([Entry(pk=1), Entry(pk=1)])
 
 
-@task(fail_on=[Fatal], max_attempts=3)
-def end(how: str) -> Any:
-    Entry.objects.create(key=how)
-    return _end(how)
-
-
-@task(fail_on=[Fatal], max_attempts=3)
-async def aend(how: str) -> Any:
-    await Entry.objects.acreate(key=how)
-    return _end(how)
-
-
-def _end(how: str) -> Any:
+@task
+def just_end(how: str) -> Any:
     match how:
         case "raise":
             raise ValueError("no")
@@ -66,6 +55,18 @@ def _end(how: str) -> Any:
         case "bad_result":
             return object()
     raise Fatal
+
+
+@task(fail_on=[Fatal], max_attempts=3)
+def end(how: str) -> Any:
+    Entry.objects.create(key=how)
+    return just_end.func(how)
+
+
+@task(fail_on=[Fatal], max_attempts=3)
+async def aend(how: str) -> Any:
+    await Entry.objects.acreate(key=how)
+    return just_end.func(how)
 
 
 @task
@@ -170,11 +171,6 @@ def contextual(context: Any, number: int) -> list[Any]:
 @task(takes_context=True)
 async def acontextual(context: Any, number: int) -> list[Any]:
     return [context.task_result.id, number, context.task_result.status.name]
-
-
-@task
-def just_end(how: str) -> Any:
-    return _end(how)
 
 
 @task

@@ -106,7 +106,8 @@ def holds_the_gil_for_ever(key: str) -> None:
     gil.hold_for_ever()
 
 
-def _die_once(key: str) -> int:
+@task
+def dies_once(key: str) -> int:
     """Crash the first process that comes here. Return the process that comes the second time."""
     first = not Entry.objects.filter(key=f"{key} runs").exists()
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
@@ -116,28 +117,23 @@ def _die_once(key: str) -> int:
 
 
 @task
-def dies_once(key: str) -> int:
-    return _die_once(key)
-
-
-@task
 async def adies_once(key: str) -> int:
-    return await sync_to_async(_die_once)(key)
+    return await sync_to_async(dies_once.func)(key)
 
 
 @task
 def dies_once_then_waits(key: str) -> str:
     """The second time, waits until it is asked to stop."""
-    _die_once(key)
+    dies_once.func(key)
     return "asked" if current_job().wait_for_cancel(60) else "not asked"
 
 
 @task(timeout=2, max_attempts=1)
 def dies_once_then_never_ends(key: str) -> None:
-    _die_once(key)
+    dies_once.func(key)
     gil.hold_for_ever()
 
 
 @task(on_lost="fail")
 def dies_and_must_not_run_twice(key: str) -> None:
-    _die_once(key)
+    dies_once.func(key)

@@ -225,7 +225,9 @@ def contextual(context: Any, value: int) -> list[Any]:
     return [context.attempt, context.task_result.id, value]
 
 
-def _seen(context: JobContext, value: int) -> dict[str, Any]:
+@task(takes_context=True, max_attempts=2, backoff=0)
+def sees_context(context: JobContext, value: int) -> dict[str, Any]:
+    """Fails until it is attempt number `value`, and returns what its context says then."""
     if context.attempt < value:
         raise ValueError("again")
     result = context.task_result
@@ -239,15 +241,9 @@ def _seen(context: JobContext, value: int) -> dict[str, Any]:
 
 
 @task(takes_context=True, max_attempts=2, backoff=0)
-def sees_context(context: JobContext, value: int) -> dict[str, Any]:
-    """Fails until it is attempt number `value`, and returns what its context says then."""
-    return _seen(context, value)
-
-
-@task(takes_context=True, max_attempts=2, backoff=0)
 async def asees_context(context: JobContext, value: int) -> dict[str, Any]:
     """Like `sees_context`, on the event loop."""
-    return await sync_to_async(_seen)(context, value)
+    return await sync_to_async(sees_context.func)(context, value)
 
 
 @task
@@ -366,7 +362,9 @@ async def abackend() -> int:
     return await sync_to_async(backend_pid)()
 
 
-def _leave(kind: str) -> int:
+@task(max_attempts=1)
+def leave(kind: str) -> int:
+    """Leave the connection in a bad state."""
     pid = backend_pid()
     if kind == "broken":
         connection.connection.close()
@@ -386,14 +384,8 @@ def _leave(kind: str) -> int:
 
 
 @task(max_attempts=1)
-def leave(kind: str) -> int:
-    """Leave the connection in a bad state."""
-    return _leave(kind)
-
-
-@task(max_attempts=1)
 async def aleave(kind: str) -> int:
-    return await sync_to_async(_leave)(kind)
+    return await sync_to_async(leave.func)(kind)
 
 
 @task(atomic=True, max_attempts=2, backoff=0)

@@ -103,7 +103,7 @@ def test_the_first_failure_is_raised_with_the_frames_of_its_task_or_all_are_retu
     behind = enqueue(tasks.see, "behind")
     with pytest.raises(tasks.Fatal) as caught:
         run_jobs()
-    assert caught.traceback[-1].name == "_end"
+    assert caught.traceback[-1].name == "just_end"
     assert fresh(behind).status == "pending"
     enqueue(tasks.end, "fail")
     retried, done, failed = run_jobs(raise_failures=False)
