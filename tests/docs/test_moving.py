@@ -262,41 +262,34 @@ def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(ordered: An
 # --- Celery
 
 
-class Broker:
-    """A Celery app whose messages stay in this process."""
-
-    def __init__(self) -> None:
-        from celery import Celery
-
-        self.app = Celery("shop", broker="memory://", set_as_current=True)
-        self.app.conf.task_routes = {"shop.celery_tasks.*": {"queue": "billing"}}
-
-    def messages(self) -> list[tuple[str, list[Any], str | None]]:
-        """Take what is in the queue: the name of each task, its arguments, and when it is to run."""
-        with self.app.connection_for_read() as connection, connection.SimpleQueue("billing") as queue:
-            found = [queue.get(block=False) for _ in range(queue.qsize())]
-            for message in found:
-                message.ack()
-        return [(each.headers["task"], each.payload[0], each.headers["eta"]) for each in found]
+def messages(app: Any) -> list[tuple[str, list[Any], str | None]]:
+    """Take what is in the queue: the name of each task, its arguments, and when it is to run."""
+    with app.connection_for_read() as connection, connection.SimpleQueue("billing") as queue:
+        found = [queue.get(block=False) for _ in range(queue.qsize())]
+        for message in found:
+            message.ack()
+    return [(each.headers["task"], each.payload[0], each.headers["eta"]) for each in found]
 
 
 @pytest.fixture
-def celery(shop: None, own_celery: None) -> Iterator[Broker]:
-    broker = Broker()
-    yield broker
-    broker.messages()
-    broker.app.close()
+def celery(shop: None, own_celery: None) -> Iterator[Any]:
+    """A Celery app whose messages stay in this process."""
+    app = import_module("celery").Celery("shop", broker="memory://", set_as_current=True)
+    app.conf.task_routes = {"shop.celery_tasks.*": {"queue": "billing"}}
+    yield app
+    messages(app)
+    app.close()
     for name in ("shop.celery_tasks", "shop.celery_bridge"):
         sys.modules.pop(name, None)
 
 
-def test_both_versions_do_the_same(celery: Broker) -> None:
+def test_both_versions_do_the_same(celery: Any) -> None:
     before, after = import_module("shop.celery_tasks"), example("billing")
     bank = example("idempotent").CHARGED
     bank.clear()
     old, new = order(total=5), order(total=5)
     before.check_out(old)
-    assert celery.messages() == [("shop.celery_tasks.charge_order", [old.pk], None)]  # after the commit
+    assert messages(celery) == [("shop.celery_tasks.charge_order", [old.pk], None)]  # after the commit
     before.charge_order.apply(args=[old.pk]).get()
     after.check_out(new)
     assert run(Job.objects.get()).status == "done"
@@ -305,23 +298,23 @@ def test_both_versions_do_the_same(celery: Broker) -> None:
     Job.objects.all()._raw_delete("default")
     before.check_out_tomorrow(old)
     after.check_out_tomorrow(old)
-    ((_, arguments, eta),) = celery.messages()
+    ((_, arguments, eta),) = messages(celery)
     assert (arguments, eta is not None) == ([old.pk], True)
     countdown = (datetime.fromisoformat(eta or "") - timezone.now()).total_seconds()
     assert seconds_until(Job.objects.get().run_after) == pytest.approx(countdown, abs=60)
 
 
-def test_both_versions_have_the_same_policy(celery: Broker) -> None:
+def test_both_versions_have_the_same_policy(celery: Any) -> None:
     before, after = import_module("shop.celery_tasks").charge_order, example("billing").charge_order
     assert before.max_retries + 1 == after.max_attempts == len(after.backoff) + 1
     assert before.autoretry_for == (ConnectionError,)
     assert after.retry_on in (ConnectionError, (ConnectionError,))
     assert before.soft_time_limit == after.timeout
-    assert celery.app.amqp.router.route({}, before.name)["queue"].name == after.queue_name
+    assert celery.amqp.router.route({}, before.name)["queue"].name == after.queue_name
     assert [before.retry_backoff * 2**retry for retry in range(4)] == list(after.backoff)
 
 
-def test_calls_that_are_left_in_the_broker(celery: Broker) -> None:
+def test_calls_that_are_left_in_the_broker(celery: Any) -> None:
     bridge = import_module("shop.celery_bridge")
     assert bridge.pass_on.name == "shop.celery_tasks.charge_order"
     ordered = order()
