@@ -173,12 +173,6 @@ def test_a_result_is_like_one_of_django() -> None:
 # -- the thread that waits for all
 
 
-OTHERS = (
-    "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND backend_type = 'client backend'"  # autovacuum has one, too
-)
-
-
 class FakeSession:
     """Answers which jobs are live, and stores what it was asked."""
 
@@ -291,7 +285,11 @@ def test_the_server_ends_the_connections(connect: Connect, monkeypatch: pytest.M
         if not begun.is_set():
             begun.set()
             until(connected)
-            ended = other.execute(f"SELECT count(pg_terminate_backend(pid)) {OTHERS}").fetchone()
+            ended = other.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'"  # autovacuum has one, too
+            ).fetchone()
             assert ended == (2,)
             other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         return future

@@ -103,23 +103,16 @@ def test_the_home_of_the_task_is_not_that_of_the_relay() -> None:
     assert enqueue(noop.using(relay="default", database="other"))._state.db == "other"
 
 
-@pytest.mark.parametrize(("task", "words"), [
-    (noop.using(relay="missing"), "DATABASES has no such alias, only default, other"),
-    (
-        only_one.using(relay="other", unique=Unique(on_conflict="raise")),
-        "the key is looked up there, later",
-    ),
-])  # fmt: skip
-def test_a_call_that_cannot_be_handed_over_is_refused(task: Any, words: str) -> None:
-    with pytest.raises(InvalidTask, match=words):
-        enqueue(task)
-    with pytest.raises(InvalidTask, match=words):
-        enqueue_many([task.bind()])
-
-
-def test_a_payload_stays_where_its_row_is() -> None:
-    with pytest.raises(InvalidTask, match="its payload is a row here"):
-        enqueue(remind.using(relay="other"), Reminder())
+def test_a_call_that_cannot_be_handed_over_is_refused() -> None:
+    elsewhere_only = only_one.using(relay="other", unique=Unique(on_conflict="raise"))
+    for call, words in (
+        (noop.using(relay="missing").bind(), "DATABASES has no such alias, only default, other"),
+        (elsewhere_only.bind(), "the key is looked up there, later"),
+        (remind.using(relay="other").bind(Reminder()), "its payload is a row here"),
+    ):
+        for way in (enqueue, lambda call: enqueue_many([call])):
+            with pytest.raises(InvalidTask, match=words):
+                way(call)
 
 
 def test_parents_must_be_where_the_call_goes() -> None:

@@ -308,9 +308,7 @@ def test_nicknames() -> None:
 @pytest.mark.parametrize(
     "timing",
     [
-        Timing("*/7 * * * *", None, PARIS),
-        Timing("0 9 * * 1", None, PARIS),
-        Timing("15,45 2 * * *", None, PARIS),
+        *(Timing(cron, None, PARIS) for cron in ("*/7 * * * *", "0 9 * * 1", "15,45 2 * * *")),
         Timing(None, timedelta(minutes=13)),
     ],
 )
