@@ -205,7 +205,8 @@ class Ledger:
         self._shards = AFTER
         old, self._commands = self._commands, [self._begin() for _ in self._commands]
         for command in old:
-            self._end(command)
+            command.send(signal.SIGTERM)
+            command.wait()
         settings.PGQUEUE = {**settings.PGQUEUE, "SHARDS": AFTER}
         setting_changed.send(None, setting="PGQUEUE", value=settings.PGQUEUE, enter=True)
 
@@ -235,11 +236,6 @@ class Ledger:
 
     # -- the end
 
-    @staticmethod
-    def _end(command: Command) -> None:
-        command.send(signal.SIGTERM)
-        command.wait()
-
     def _settle(self) -> list[str]:
         """Wait until no job is live, and stop the commands. Return what is left."""
         from django.db import connections
@@ -256,7 +252,8 @@ class Ledger:
             until(lambda: not live(), seconds=PATIENCE)
         left = live()
         for command in self._commands:
-            self._end(command)
+            command.send(signal.SIGTERM)
+            command.wait()
         connections.close_all()
         return [f"live jobs are left: {left}"] if left else []
 

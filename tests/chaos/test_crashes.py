@@ -17,6 +17,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.models import Job, JobProgress, Worker
 from tests.app import process_tasks, step_tasks, timing_tasks, worker_tasks
 from tests.app.models import Entry
+from tests.chaos.harness.havoc import end
 from tests.support.commands import SLOW, Start, begun, gone, is_alive, parent_of, with_database
 from tests.support.databases import alias, migrate
 from tests.support.servers import Pair, primary_and_standby
@@ -207,8 +208,7 @@ def test_a_worker_that_starts_at_a_standby_waits_for_its_promotion(
     stopped.logged(STANDBY)
     pair.standby.stop()
     stopped.logged("no connection yet: connection")
-    stopped.send(signal.SIGTERM)
-    assert stopped.wait() == 0, stopped.log
+    end(stopped)
     pair.standby.start()
     address["PORT"] = pair.standby.port
 
@@ -220,8 +220,7 @@ def test_a_worker_that_starts_at_a_standby_waits_for_its_promotion(
     pair.promote()
     status = "SELECT status FROM pgqueue_job WHERE id = %s"
     until(lambda: pair.standby.ask(status, job) == ("done",), seconds=SLOW, what="the job to be done")
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
+    end(command)
     assert command.log.count("this server is a standby") == 1
     assert "Traceback" not in command.log
     assert pair.standby.ask("SELECT 1 FROM pgqueue_worker") is None

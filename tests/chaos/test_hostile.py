@@ -14,6 +14,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
 from tests.app import deadly_tasks as tasks, forking_tasks, worker_tasks
 from tests.app.models import Entry
+from tests.chaos.harness.havoc import end
 from tests.chaos.scenarios.poison import peak_mebibytes
 from tests.support.commands import ROOT, SLOW, Start, begun, is_alive, over, with_database
 from tests.support.jobs import fetch, sql
@@ -53,8 +54,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     # The times come from the database.
     snoozed: Any = fresh(jobs[3])
     assert 590 < (snoozed.run_after - snoozed.enqueued_at).total_seconds() < 600 + SLOW
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
+    end(command)
     assert (tmp_path / "said").exists(), "exit handlers run"
 
 
@@ -89,8 +89,7 @@ def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     assert fresh(printing).status == "done"
     assert [each.pk for each in command.workers()] == [worker.pk]
     assert peak_mebibytes(worker.pid) - before < 512, "it has never held what it printed"
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0
+    end(command)
     pipe.close()
 
 
@@ -105,8 +104,7 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     assert fresh(failing).status == "failed"
     assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 5
     assert set(Entry.objects.values_list("note", flat=True)) == {str(worker.pid)}
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
+    end(command)
 
 
 WAYS = [(tasks.die, "exit"), (tasks.die, "segfault"), (tasks.adie, "SIGKILL"), (tasks.die_in_thread, "abort")]
@@ -206,8 +204,7 @@ def test_a_child_that_comes_out_of_its_task_ends_there(start: Start, path: Path,
     over(*before, *forks.values(), *after)
     assert {way: fresh(job).result for way, job in forks.items()} == WAYS_OUT, command.log
     assert [fresh(pk).status for pk in (*before, *after)] == ["done"] * 10
-    command.send(signal.SIGTERM)
-    assert command.wait() == 0, command.log
+    end(command)
     # Each ran once, all in the same process.
     lines = said(path)
     assert len({pid for pid, _ in lines}) == 1

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -38,8 +37,7 @@ RUN_AGAIN = frozenset({"Snooze", "Suspended"})
 """What tasks raise to run again later, which takes no attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A job as the queue has it."""
 
     pk: int

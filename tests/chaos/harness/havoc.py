@@ -47,6 +47,12 @@ class Havoc:
             until(lambda: not any(map(is_alive, everybody)), what="no process is left behind")
 
 
+def end(command: Command) -> None:
+    """Tell a command to end, and wait until it has ended without an error."""
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+
+
 def processes_of(command: Command) -> set[int]:
     """Return the processes of a command."""
     return {command.process.pid, *descendants(command.process.pid)}

@@ -5,7 +5,6 @@ The database is the default one of Django, which a world may have replaced (``wo
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from tests.app import ledger_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command, Start
 from tests.support.waiting import until
 
-from .havoc import Havoc, descendants
+from .havoc import Havoc, descendants, end
 from .ledger import FOLDER, Accounts, Ledger, Reader, Run
 from .load import Load
 
@@ -81,8 +80,7 @@ class Stage:
     def end(self, command: Command) -> None:
         """Tell a command to end, and wait until it has ended without an error."""
         self.commands.remove(command)
-        command.send(signal.SIGTERM)
-        assert command.wait() == 0, command.log
+        end(command)
 
     def kill(self, command: Command, kind: str = "killed supervisor") -> None:
         """Kill the supervisor of a command, and with it its processes."""
