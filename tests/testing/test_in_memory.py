@@ -105,27 +105,28 @@ def test_a_task_that_calls_another_one_keeps_its_job() -> None:
     assert call_task(tasks.call_other) == [1, 1]
 
 
-class StepsWithoutDatabase(SimpleTestCase):
-    def test_steps_are_called(self) -> None:
-        assert call_task(step_tasks.pipeline) == [0, 1, 2]
-        assert call_task(step_tasks.async_pipeline) == [0, 1, 2]
-        assert call_task(step_tasks.tuples) == [1, "two"]
-        assert call_task(step_tasks.sleepy) == "awake"
+def test_steps_are_called() -> None:
+    assert call_task(step_tasks.pipeline) == [0, 1, 2]
+    assert call_task(step_tasks.async_pipeline) == [0, 1, 2]
+    assert call_task(step_tasks.tuples) == [1, "two"]
+    assert call_task(step_tasks.sleepy) == "awake"
 
-    def test_signals_have_values(self) -> None:
-        with fake_job(events={"approved": {"by": "ann"}}):
-            assert call_task(step_tasks.approval) == {"by": "ann"}
-            assert call_task(step_tasks.async_approval) == {"by": "ann"}
-        with pytest.raises(EventTimeout):
-            call_task(step_tasks.approval, 60.0)
-        with pytest.raises(StepError, match="fake_job"):
-            call_task(step_tasks.approval)
 
-    def test_the_rules_are_those_of_a_job(self) -> None:
-        with pytest.raises(StepError, match="used the name 'a' before"):
-            call_task(step_tasks.run_names, "a", "a")
-        with pytest.raises(StepError, match="cannot be recorded"):
-            call_task(step_tasks.run_value, "object()")
+def test_signals_have_values() -> None:
+    with fake_job(events={"approved": {"by": "ann"}}):
+        assert call_task(step_tasks.approval) == {"by": "ann"}
+        assert call_task(step_tasks.async_approval) == {"by": "ann"}
+    with pytest.raises(EventTimeout):
+        call_task(step_tasks.approval, 60.0)
+    with pytest.raises(StepError, match="fake_job"):
+        call_task(step_tasks.approval)
+
+
+def test_the_rules_are_those_of_a_job() -> None:
+    with pytest.raises(StepError, match="used the name 'a' before"):
+        call_task(step_tasks.run_names, "a", "a")
+    with pytest.raises(StepError, match="cannot be recorded"):
+        call_task(step_tasks.run_value, "object()")
 
 
 # --- Jobs that wait for others, and batches
