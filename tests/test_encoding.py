@@ -120,7 +120,8 @@ def test_the_limit_counts_the_bytes_of_both() -> None:
         encode_arguments(args, kwargs, size - 1)
 
 
-def test_a_result_has_a_limit_too() -> None:
+def test_a_result_has_a_limit_too_and_none_is_no_result() -> None:
+    assert [encode_result(value, 10) for value in (None, False, [])] == [None, "false", "[]"]
     assert encode_result("x" * 98, 100) == '"' + "x" * 98 + '"'
     with pytest.raises(InvalidJSON, match="101 bytes"):
         encode_result("x" * 99, 100)
@@ -135,12 +136,6 @@ def test_a_number_that_comes_from_outside(text: str, number: int | None) -> None
     assert whole_number(text) == number
     assert whole_number("-5", -5) == -5
     assert whole_number("-6", -5) is None
-
-
-def test_no_result_is_none() -> None:
-    assert encode_result(None, 10) is None
-    assert encode_result(False, 10) == "false"
-    assert encode_result([], 10) == "[]"
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -172,6 +172,9 @@ def test_a_record_of_a_job_has_its_id(shop: list[str]) -> None:
 
     asyncio.run(body())
     assert shop == [f"7 shop.tasks.send mail 2 {where}" for where in ("sync", "async", "thread")]
+    record = logging.makeLogRecord({"job_id": 8})
+    JobFilter().filter(record)
+    assert record.__dict__["job_id"] == 8, "what a record says itself is kept"
 
 
 def test_other_records_have_nothing(shop: list[str]) -> None:
@@ -180,13 +183,6 @@ def test_other_records_have_nothing(shop: list[str]) -> None:
     record = logging.makeLogRecord({})
     assert JobFilter(nothing=None).filter(record)
     assert (record.__dict__["job_id"], record.__dict__["attempt"]) == (None, None)
-
-
-@pytest.mark.usefixtures("running")
-def test_what_a_record_says_itself_is_kept() -> None:
-    record = logging.makeLogRecord({"job_id": 8})
-    JobFilter().filter(record)
-    assert record.__dict__["job_id"] == 8
 
 
 # --- The catalogs: complete, compiled, with the placeholders of the English texts, and used by the pages

@@ -192,9 +192,9 @@ def test_a_spread_job_is_not_part_of_a_transaction_elsewhere() -> None:
 
 
 @pytest.mark.django_db(databases=["default", "other"])
+@override_settings(PGQUEUE=TWO)
 def test_the_transaction_of_a_test_case_does_not_count() -> None:
-    with override_settings(PGQUEUE=TWO):
-        assert enqueue(ping).pk
+    assert enqueue(ping).pk
 
 
 def test_nothing_is_spread_to_a_shard_that_drains_or_does_not_answer() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -61,14 +62,8 @@ LOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SHORT = 5.0  # seconds
 
 
-class Given(NamedTuple):
-    """What the calls are about."""
-
-    job: Job
-    result: Any
-
-
-CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
+#: What is called, with a job and a result.
+CALLS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "aenqueue": lambda given: ours.aenqueue(noop),
     "aenqueue_many": lambda given: ours.aenqueue_many([noop.bind()]),
     "acancel": lambda given: ours.acancel(given.job),
@@ -106,7 +101,7 @@ def test_every_public_coroutine_function_is_here() -> None:
 
 def test_the_loop_goes_on_while_a_call_waits_for_the_database(connect: Connect) -> None:
     ours.set_limit(name="some", rate_limit=ours.RateLimit(100, per=timedelta(seconds=1)))
-    given = Given(enqueue(noop), noop.enqueue())
+    given = SimpleNamespace(job=enqueue(noop), result=noop.enqueue())
     observer, holder = connect(autocommit=True), connect()
     answered: list[str] = []
 
