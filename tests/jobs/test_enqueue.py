@@ -31,8 +31,6 @@ from tests.support.waiting import run
 
 pytestmark = pytest.mark.django_db
 
-SECOND = timedelta(seconds=1)
-
 
 @pytest.fixture
 def now() -> datetime:
@@ -53,7 +51,7 @@ def test_the_job_that_comes_back_is_the_row(now: datetime, wording: Any) -> None
     for name in ("id", "enqueued_at", "run_after"):
         del row[name]
     assert row == wording
-    assert now <= job.enqueued_at == job.run_after <= now + 10 * SECOND
+    assert now <= job.enqueued_at == job.run_after <= now + timedelta(seconds=10)
     assert not job._state.adding
     assert job._state.db == "default"
 

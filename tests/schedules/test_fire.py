@@ -132,9 +132,6 @@ def test_a_first_run_that_passed_before_any_round_is_fired(one: Connection) -> N
 # -- missed runs
 
 
-HOURS_AGO = 3
-
-
 @pytest.mark.parametrize(
     ("catch_up", "limit", "count"),
     [("skip", 100, 0), ("latest", 100, 1), ("all", 1000, 1000), ("all", 10, 10)],
@@ -143,7 +140,7 @@ HOURS_AGO = 3
 def test_missed_runs(one: Connection, catch_up: str, limit: int, count: int) -> None:
     """No worker for three hours, at every seventh minute: which runs run?"""
     now = minute()
-    first = now.replace(minute=0) - timedelta(hours=HOURS_AGO)
+    first = now.replace(minute=0) - timedelta(hours=3)
     schedule = overdue(first, cron="*/7 * * * *", catch_up=catch_up, catch_up_limit=limit)
     passed = [first]
     while passed[-1] <= now:
