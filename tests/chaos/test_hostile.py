@@ -135,7 +135,8 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
     assert Entry.objects.filter(key="go runs").count() == 2
     ended = Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1)
     assert ended.count() == 31
-    assert ended.filter(crash_count=0).count() >= 25, "all that had not begun"
+    if task is tasks.die:  # others leave the other thread free, where jobs begin before the death
+        assert ended.filter(crash_count=0).count() >= 25, "all that had not begun"
     # A job that was done when the process died, but not reported yet, runs once more.
     assert Entry.objects.filter(key="after").count() >= 30
     (worker,) = command.workers()
