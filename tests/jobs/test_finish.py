@@ -90,13 +90,16 @@ def test_where_a_job_goes_and_what_it_keeps(one: Connection, wording: Any) -> No
 @LEVELS
 def test_a_job_that_was_asked_to_stop_does_not_go_back(one: Connection, report: Any) -> None:
     """Of the others the answer says nothing more than that they were accepted."""
-    jobs = running(one, len(KINDS))
+    kinds = [*KINDS, "paused"] if report is together else KINDS
+    jobs = running(one, len(kinds))
     cancel(one, jobs)
     outcomes = [
-        Outcome(pk, 1, kind, started=monotonic() - 3, ran=2.5) for pk, kind in zip(jobs, KINDS, strict=True)
+        Outcome(pk, 1, kind, started=monotonic() - 3, ran=2.5) for pk, kind in zip(jobs, kinds, strict=True)
     ]
     assert report(one, outcomes) in ((jobs, jobs[len(OVER) :]), None)
-    assert [fresh(pk).status for pk in jobs] == ["done", "failed", *["cancelled"] * 5]
+    assert [fresh(pk).status for pk in jobs] == ["done", "failed", *["cancelled"] * (len(kinds) - 2)]
+    assert {fresh(pk).attempts for pk in jobs[:4]} == {1}, "a retry has spent one, too"
+    assert {fresh(pk).attempts for pk in jobs[4:]} == {0}
     assert {fresh(pk).duration for pk in jobs} == {2.5}, "also of one that ran until it was cancelled"
 
 
