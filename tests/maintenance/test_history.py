@@ -60,6 +60,12 @@ def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention_and_goes_round(o
     assert Ring.objects.get().current == 1
 
 
+def test_a_clock_that_was_set_back_starts_the_shelf_anew(one: Connection) -> None:
+    since_ago(one, "-3 days")
+    assert rotate(one) == "restarted: the clock was set back"
+    assert value(one, "SELECT clock_timestamp() - since < interval '1 minute' FROM pgqueue_ring")
+
+
 @pytest.mark.promise("retention")
 def test_one_young_job_keeps_its_shelf_which_is_not_locked(one: Connection, connect: Connect) -> None:
     over(one, 2, "9 days", 5)
