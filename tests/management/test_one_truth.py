@@ -41,7 +41,8 @@ def _jobs() -> None:
     # A worker may have claimed more short jobs than it has slots, and the jobs of a dead one run, too.
     worker = WorkerFactory.create(slots=2, heartbeat_at=ago(hours=-1))
     JobFactory.create_batch(3, **mail, running=True, worker=worker.pk)
-    JobFactory.create(**mail, running=True, worker=2**40)
+    dead = WorkerFactory.create(slots=8, heartbeat_at=ago(hours=1))
+    JobFactory.create(**mail, running=True, worker=dead.pk)
     JobFactory.create_batch(2, **mail, failed=True)
     JobFactory.create(**mail, failed=True, finished_at=ago(days=2))
     JobFactory.create_batch(7, **mail, done=True)
@@ -86,7 +87,7 @@ def test_the_overview_and_top_agree_about_all_queues(admin_client: Client) -> No
     assert tiles["Ready"]["value"] == "11"
     assert "6 in paused queues" in tiles["Ready"]["note"]
     assert tiles["Running"]["value"] == "4"
-    assert tiles["Running"]["note"].startswith("2 of ")
+    assert tiles["Running"]["note"].startswith("2 of 2 slots")
     assert tiles["Failed in the last hour"]["value"] == "2", "jobs, not attempts"
     assert re.search(r"Ready: +11,", run("top", "--once"))
 

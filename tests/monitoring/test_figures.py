@@ -92,6 +92,10 @@ def test_a_chart_has_what_a_table_has(one: Connection, back: float, length: floa
     assert sum(point.done for point in found) == row.done > 0
 
 
+def test_a_chart_has_a_point_for_each_step_also_of_nothing() -> None:
+    assert [len(series("default", span)) for span in SPANS.values()] == [60, 96, 168, 120]
+
+
 @pytest.mark.parametrize(("span", "steps", "back"), [(HOUR, 12, 25), (DAY, 24, 600), (WEEK, 28, 3 * 1440)])
 @pytest.mark.parametrize("is_rolled_up", [False, True])
 def test_each_attempt_is_in_one_step_of_its_queue_and_task(
