@@ -246,6 +246,8 @@ def test_a_check_tells_what_the_roles_lack(place: Place, wording: Any) -> None:
     place.ask(f'REVOKE USAGE ON SEQUENCE pgqueue_job_id_seq FROM "{place.worker}"')
     said = lasting(text_of(database_problems(place.alias)), enqueuer=place.enqueuer, worker=place.worker)
     assert said == wording
+    place.ask(f'REVOKE INSERT ON pgqueue_pause FROM "{place.worker}"')
+    assert f"{place.worker} lacks rights to pgqueue_pause" in lacking(place.alias, kept_roles(place.alias))
 
 
 def test_a_migrate_by_somebody_else_warns(
