@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import F
+from pytest_django import DjangoAssertNumQueries
 
 from django_pgqueue import Concurrency, RateLimit, Unique, enqueue, task
 from django_pgqueue.checks.payloads import check_declared_tasks
@@ -208,6 +209,12 @@ def test_bad_numbers_are_refused(wording: Any) -> None:
     assert "\n".join(said) == wording
 
 
+@pytest.mark.parametrize("values", [{"done": -1}, {"done": float("nan")}, {"done": 1, "total": float("inf")}])
+def test_the_table_refuses_them_too(values: dict[str, float]) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        JobProgress.objects.create(job=running(), **values)
+
+
 # -- the policy that a worker fills in
 
 
@@ -368,8 +375,12 @@ def test_a_unique_key_follows_the_rules_of_the_task() -> None:
         by_sql("single")
 
 
-def test_a_check_tells_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_tells_what_differs(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     monkeypatch.setattr("sys.argv", ["manage.py", "check"])
+    with django_assert_num_queries(1):  # nothing does, so nothing is locked
+        synchronize_tasks("default")
 
     def found() -> list[Any]:
         return [each for each in check_declared_tasks(None, ["default"]) if each.id == "pgqueue.W010"]
