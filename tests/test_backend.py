@@ -93,6 +93,17 @@ def test_an_unknown_backend() -> None:
         assert elsewhere.get_backend() is task_backends["other"]
 
 
+def test_a_subclass_is_ours_and_may_refuse_async_tasks() -> None:
+    class SyncOnly(PgQueueBackend):
+        supports_async_task = False
+
+    SyncOnly("x", {}).validate_task(send)
+    with pytest.raises(InvalidTask, match="does not support async"):
+        SyncOnly("x", {}).validate_task(sleepy)
+    for flag in ("supports_defer", "supports_async_task", "supports_get_result", "supports_priority"):
+        assert getattr(PgQueueBackend, flag)
+
+
 def test_bad_parameters_are_refused() -> None:
     """The checks say it in the same words: tests/checks."""
     reason = r"TASKS\['pg'\]\['OPTIONS'\] has no option 'databse'"

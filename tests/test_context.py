@@ -21,7 +21,7 @@ from django.urls import path
 from django.utils import translation
 
 from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
-from django_pgqueue.context import acting_as, capture
+from django_pgqueue.context import acting_as, capture, user_from
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.middleware import CurrentUserMiddleware, TraceContextMiddleware
 from django_pgqueue.models import Job
@@ -96,6 +96,9 @@ def test_the_user_is_captured_if_asked(user: Any, key: Any, settings: Any) -> No
         settings.PGQUEUE = {"CONTEXT": ["user"]}
         assert captured().get("user") == key
     assert capture() is None
+    settings.PGQUEUE = {}
+    with user_from(lambda: pytest.fail("nobody asks for it")):
+        capture()
 
 
 @pytest.mark.usefixtures("tenant")

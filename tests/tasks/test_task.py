@@ -23,7 +23,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks.paths import check_path
 from django_pgqueue.tasks.routing import implicit_backend
-from django_pgqueue.tasks.task import DjangoMadeTask, find_task
+from django_pgqueue.tasks.task import DjangoMadeTask, adopt, declared_tasks, find_task
 from tests.app.limit_tasks import ship
 from tests.app.worker_tasks import add
 from tests.receipts.tasks import send as send_receipt
@@ -174,6 +174,9 @@ def test_attributes() -> None:
     assert (send.max_attempts, send.timeout, send.backoff, send.retry_on, send.fail_on) == (None,) * 5
     assert (send.expires_after, send.on_lost, send.atomic, send.database) == (None, "rerun", False, None)
     assert (send.run_after, send.run_after_delta, send.takes_context) == (None, None, False)
+    variant = send.using(priority=77)
+    known = {id(each) for each in declared_tasks()}
+    assert (id(send) in known, id(variant) in known) == (True, False)
 
 
 def test_the_policy_is_normalised() -> None:
@@ -250,6 +253,8 @@ def test_what_is_no_function_of_a_task_is_refused(wording: Any) -> None:
     assert refusals(InvalidTask, *(functools.partial(*each) for each in mistaken)) == wording
     with pytest.raises(InvalidTask, match="is of type Task, not an ordinary function"):
         task(send)  # type: ignore[call-overload]
+    with pytest.raises(InvalidTask, match="Decorate the function"):
+        adopt(replaced)  # type: ignore[arg-type]
     assert task(atomic=True)(plain.func).atomic
 
 
@@ -343,6 +348,8 @@ def test_a_delay_is_kept_as_such() -> None:
     again = variant.using(run_after=at).using(run_after=timedelta(1))
     assert (again.run_after, again.run_after_delta) == (None, timedelta(1))
     assert variant.using(priority=1).run_after_delta == timedelta(minutes=5)
+    for good in (datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)):
+        assert good in (send.using(run_after=good).run_after, send.using(run_after=good).run_after_delta)
 
 
 @pytest.mark.parametrize("original", [
