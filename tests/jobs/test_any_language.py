@@ -265,7 +265,7 @@ BAD_CALLS = [
     "SELECT pgqueue_set_limit('limit', 'a', NULL, NULL, 1, '178000000 years')",
     *(f"SELECT pgqueue_enqueue('a.b', options => '{given}')" for given in (
         "5", '{"max_json_bytes": 1.5}', '{"max_json_bytes": []}', '{"max_json_bytes": 9999999999}',
-        '{"after_items": [1]}')),
+        '{"after_items": [1]}', '{"unique_key": ""}', '{"tenant": "a:b"}')),
     *(FINISH.format(given) for given in (
         "error => '[]'", "error => '{\"class\": {}}'", "delay => 'Infinity'", "delay => 'NaN'",
         "started_ago => -1", "duration => 1e300", "fingerprint => repeat('x', 41)",

@@ -232,3 +232,10 @@ def test_a_search_by_name_jumps_from_group_to_group(one: Connection) -> None:
     query = "SELECT group_key, id FROM _pgqueue_groups_after('default', 0, %s, %s)"
     assert one.execute(query, ("", 9)).fetchall() == [("a", jobs[1]), ("b", jobs[0]), ("c", jobs[3])]
     assert one.execute(query, ("a", 1)).fetchall() == [("b", jobs[0])]
+
+
+def test_a_search_by_time_finds_the_next_jobs_of_a_known_range_with_groups(one: Connection) -> None:
+    first, second = grouped(one, "b", "a")
+    known = "'{default}', '{t}', '{0}', '{2000-01-01Z}', '{0}'"
+    query = f"SELECT id, group_key FROM _pgqueue_first_due('{{default}}', '{{}}', {known}, 2)"
+    assert one.execute(query).fetchall() == [(first, "b"), (second, "a")]

@@ -173,6 +173,7 @@ EDITS: list[tuple[str, dict[str, Any], str]] = [
     ("scheduled", {"priority": 5}, "priority"),
     ("scheduled", {"queue_name": "slow"}, "queue_name"),
     ("scheduled", {"run_after": 2 * HOUR}, "run_after waiting_reason"),
+    ("scheduled", {"run_after": timezone.now() - DAY}, "run_after waiting_reason"),
     ("scheduled", {"priority": 3, "queue_name": "default"}, ""),  # it has these
     ("scheduled", {"priority": 0}, "priority"),
     ("due", {"priority": 5}, "priority run_after waiting_reason"),

@@ -50,13 +50,17 @@ def test_it_is_a_job(row: Job, job: Any) -> None:
     assert type(job) is CurrentJob
 
 
-def test_it_asks_its_worker(django_assert_num_queries: Any) -> None:
+def test_it_asks_its_worker(django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    durations: list[float | timedelta] = []
     with django_assert_num_queries(0):
         for asked in (False, True):
             with fake_job(cancel_requested=asked) as job:
                 assert (job.cancel_requested, job.wait_for_cancel(0)) == (asked, asked)
         assert job.extend(5)
-        assert async_to_sync(job.aextend)(timedelta(minutes=1))
+        monkeypatch.setattr(type(job._running), "extend", lambda _, given: durations.append(given))
+        job.extend(7)
+        async_to_sync(job.aextend)(timedelta(minutes=1))
+    assert durations == [7, timedelta(minutes=1)]
 
 
 def test_the_row_may_say_first_that_it_is_asked_to_stop(job: Any) -> None:

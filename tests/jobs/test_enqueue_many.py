@@ -285,6 +285,14 @@ def test_every_way_of_enqueuing_sends_the_signal(way: Callable[[Any], Any], hear
     assert (result.id, result.args, result.task.priority) == (str(Job.objects.get().pk), [1, "x"], 7)
 
 
+def test_each_of_many_jobs_has_a_signal_of_its_own(heard: list[Any]) -> None:
+    jobs = [*enqueue_many([send.bind(1), send.bind(2, note="x")]), *chain([send.bind(3), send.bind(4)])]
+    assert [(result.id, *result.args) for result in heard] == [
+        (str(job.pk), number) for number, job in enumerate(jobs, 1)
+    ]
+    assert heard[1].kwargs == {"note": "x"}
+
+
 def test_the_signal_is_sent_for_new_jobs_only(heard: list[Any]) -> None:
     enqueue_many([index.bind(1), index.bind(1)])
     enqueue(index, 1)

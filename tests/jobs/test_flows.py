@@ -389,6 +389,8 @@ def test_what_does_not_exist_is_refused(one: Connection) -> None:
         add_in_one(one, [{}, {"after": [999_999]}])
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="item 1: after_items must name earlier"):
         add_in_one(one, [{}, {"after_items": [2]}])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match='item 1: tenant "a:b" must be'):
+        add_in_one(one, [{}, {"tenant": "a:b"}])
 
 
 @pytest.mark.promise("batch-finished")

@@ -219,6 +219,9 @@ def test_a_stop_is_not_taken_back() -> None:
     assert drain_worker(worker)
     assert Worker.objects.get().drain == "stop"
     assert not drain_worker(worker.pk + 1)
+    other = WorkerFactory.create()
+    assert sql("SELECT pgqueue_drain_worker(%s)", other.pk)
+    assert Worker.objects.get(pk=other.pk).drain == "replace"
 
 
 @pytest.mark.django_db(databases=["default", "other"])

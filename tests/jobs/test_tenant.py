@@ -91,6 +91,8 @@ def test_a_job_without_a_tenant_has_nothing_of_it(way: Way) -> None:
 def test_the_keys_of_tenants_are_apart(way: Way) -> None:
     first, again, other = (way(tenant, unique_key="k") for tenant in ("acme", "acme", "bolt"))
     assert first.pk == again.pk != other.pk
+    replaced = one("acme", unique=Unique(on_conflict="replace"), unique_key="k")
+    assert (replaced.pk, fresh(first).tenant) == (first.pk, "acme")
     nobody = one(None, unique_key="k")
     assert nobody.enqueue_outcome == "created"
     for job in (first, other):

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
+from django_pgqueue.models import Queue
 from tests.support.jobs import (
     add,
     after,
@@ -210,6 +212,17 @@ def test_a_transaction_that_stays_open_does_not_hold_up_the_end_of_a_parent(
     assert finish(other, [parent]) == [parent]
     one.commit()
     assert status(other, child) == "pending"
+
+
+def test_a_parent_without_a_history_waits_with_its_end_for_what_is_enqueued_after_it(
+    one: Connection, other: Connection
+) -> None:
+    """The commit could not know how it has ended."""
+    Queue.objects.create(name="default", retention=timedelta(0))
+    (parent,) = running(one)
+    child = after(one, [parent])
+    assert behind(one, other, finish, [parent]) == [parent]
+    assert status(other, parent, child) == "gone pending"
 
 
 def test_a_cascade_waits_for_nobody_and_leaves_a_locked_child_to_upkeep(
