@@ -30,7 +30,7 @@ from example_project.embedded import ensure_server, remove_server
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 300.0  # seconds; tests that take longer hang, because of the mutation
-LEFT_OUT = (".*", "var", "docs")
+LEFT_OUT = (".*", "var")
 
 
 @dataclass(frozen=True)
