@@ -490,5 +490,9 @@ def test_a_group_that_somebody_mutes_is_not_forgotten_in_between(one: Connection
     assert start(other, forget).result() == 3, "only the counts of quarters, hours and days"
     one.commit()
     assert FailureGroup.objects.get().muted_at is not None
+    assert value(one, "SELECT _pgqueue_on_duty('failures')")
+    forget(other)
+    assert FailureGroup.objects.exists(), "another supervisor adds failures to groups"
+    one.rollback()
     forget(other)
     assert not FailureGroup.objects.exists()
