@@ -159,6 +159,7 @@ def test_a_payload_that_a_policy_hides_fails_the_attempt(
             run_due()
             (message,) = database_problems("default")
         connection.close()
+        assert database_problems("default") == [], "the owner sees all rows"
     (error,) = fresh(job).errors
     assert "or row-level security hides it from this role" in error["message"]
     assert fresh(job).status in {"retry", "failed"}
