@@ -102,6 +102,10 @@ def test_tasks_and_options_are_mixed(wording: Any) -> None:
     assert second.run_after - second.enqueued_at == hour
     assert (third.run_after, third.expires_at) == (moment, moment + timedelta(hours=2))
     assert first.expires_at is fourth.expires_at is None
+    past = short_lived.using(run_after=timezone.now() - timedelta(days=3))
+    for job in enqueue_many([past.bind(), past.using(unique_key="k").bind()]):
+        assert job.run_after == job.enqueued_at, "workers look at nothing before it"
+        assert job.expires_at == job.enqueued_at + 2 * hour
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -296,6 +300,7 @@ def test_each_of_many_jobs_has_a_signal_of_its_own(heard: list[Any]) -> None:
 def test_the_signal_is_sent_for_new_jobs_only(heard: list[Any]) -> None:
     enqueue_many([index.bind(1), index.bind(1)])
     enqueue(index, 1)
+    assert index.enqueue(1).id == heard[0].id
     assert len(heard) == 1
 
 
