@@ -146,6 +146,14 @@ def test_each_way_to_enqueue_stores_the_keys_and_the_place_in_line(wording: Any)
 
 
 @pytest.mark.django_db
+def test_a_job_that_waits_for_others_is_in_no_line() -> None:
+    waits = ship.using(after=enqueue(noop))
+    one, two, three, four = (waits.bind(7), *(waits.using(unique_key=key).bind(7) for key in "abc"))
+    for job in (enqueue(one), enqueue(two), *enqueue_many([one, three]), *enqueue_many([four])):
+        assert (job.status, job.wait_position) == ("blocked", None)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("calls", "blocked"), [
     ([ship.bind(1), noop.bind(), ship.bind(1), ship.bind(2), ship.using(run_after=LATER).bind(1),
       ship.using(priority=5).bind(1), ship.using(queue_name="mail").bind(1), tasks.report.bind(region=None)],
