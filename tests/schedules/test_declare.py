@@ -283,7 +283,7 @@ def test_a_start_at_any_moment_finds_the_same_runs(cron: str, zone_name: str) ->
 @pytest.mark.parametrize("every", [timedelta(seconds=7), timedelta(minutes=45), timedelta(days=1)])
 def test_intervals_are_anchored(every: timedelta) -> None:
     """However late each run is noticed, the next one is where it always was."""
-    timing = Timing(None, every)
+    timing = Timing(None, every, PARIS)
     run = next_run(timing, utc("10-24", "23:59"))
     for late in (timedelta(0), every / 3, every - timedelta(microseconds=1)):
         following = next_run(timing, run + late)
