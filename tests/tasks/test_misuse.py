@@ -159,7 +159,7 @@ MISTAKES: dict[type[Exception], list[Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("error", MISTAKES)
+@pytest.mark.parametrize("error", MISTAKES, ids=["attribute", "task", "type"])
 def test_each_mistake_has_its_own_hint(error: type[Exception], wording: Any) -> None:
     assert refusals(error, *MISTAKES[error]) == wording
 
