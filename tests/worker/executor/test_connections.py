@@ -403,6 +403,16 @@ def test_both_ends_give_up_in_time(case: str, settings: Any, wording: Any) -> No
     assert "\n".join(map(str, found)) == wording
 
 
+def test_settings_of_the_role_come_first() -> None:
+    of_role = f'ALTER ROLE CURRENT_USER IN DATABASE "{connection.settings_dict["NAME"]}"'
+    sql(f"{of_role} SET tcp_user_timeout = 70000")
+    try:
+        with alias("mine", opened=False) as name, prepared(name) as raw:
+            assert ends(raw)[1] == [10, 5, 3, 70_000, 10_000]
+    finally:
+        sql(f"{of_role} RESET tcp_user_timeout")
+
+
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(raw: Any, **kwargs: Any) -> None:
         raw.execute("SELECT 1 / 0")

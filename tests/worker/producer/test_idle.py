@@ -90,6 +90,7 @@ def test_an_interval_that_is_set_applies_to_all_and_behind_a_pooler_it_only_poll
 def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one(session: Session) -> None:
     idle = connected()
     idle.nothing_found(session, 10.0, 0.1)
+    assert not idle.seconds_left(10.0), "the look after the announcement comes at once"
     looks, now = [], 10.0
     for _ in range(5):
         idle.nothing_found(session, now, 10.1 - now if now < 10.1 else None)

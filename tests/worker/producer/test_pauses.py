@@ -323,16 +323,25 @@ def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.Monkey
 # -- what a worker knows
 
 
-def test_when_the_next_pause_ends_and_which_have_ended() -> None:
+def test_when_the_next_pause_ends_and_which_have_begun_and_ended() -> None:
     orders, found = Orders(), []
     left: dict[str, float]
     for now, left in (
         (100, {"queue": 5.0, "task": 9.0}), (105, {"task": 4.0}), (106, {}), (107, {"task": -1.0}),
     ):  # fmt: skip
         orders.learn([(kind, "a", "", "", seconds, None) for kind, seconds in left.items()], now)
-        found.append((orders.next_end, orders.pauses_ended))
+        found.append((orders.next_end, orders.pause_began, orders.pauses_ended))
     never = float("inf")
-    assert found == [(105.0, set()), (109.0, {"queue"}), (never, {"task"}), (never, {"task"})]
+    assert found == [
+        (105.0, True, set()), (109.0, False, {"queue"}), (never, False, {"task"}), (never, False, {"task"}),
+    ]  # fmt: skip
+
+
+def test_a_reason_names_what_is_known() -> None:
+    orders = Orders()
+    known = {"a": ("", ""), "b": ("ann", ""), "c": ("", "down")}
+    orders.learn([("task", name, *more, None, None) for name, more in known.items()], 0.0)
+    assert orders.tasks == {"a": "paused", "b": "paused by ann", "c": "paused: down"}
 
 
 def test_claims_grow_only_while_all_jobs_are_paused() -> None:
