@@ -128,9 +128,11 @@ def test_what_is_bad_is_red(root: Client) -> None:
     Worker.objects.update(exclude_queues=["never"])
     JobFactory.create(queue_name="never", run_after=ago(minutes=2))
     assert alarms() == ["never"]
-    for hours, is_red in ((0.1, True), (1.5, False)):  # more failures than in the hour before
+    for hours, is_red in ((0.1, True), (1.5, False), (1.6, False)):  # more failures than in the hour before
         JobFactory.create(failed=True, finished_at=ago(hours=hours))
         assert ("pgqueue-tile-alarm" in body(root, OVERVIEW)) is is_red
+    board = seen(root, OVERVIEW, "pgqueue-board")
+    assert re.search(r"Failed in the last hour 1 <\S+> not retried since; 2 in the hour before", board)
 
 
 def test_a_tile_has_what_finishes_in_a_minute(root: Client) -> None:
