@@ -69,7 +69,14 @@ def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
     run()
     assert fresh(last).result == [4, 2]
     assert SEEN[-1] == [(int(two.id), "done"), (one.pk, "done")]
-    assert enqueue(collect.using(after=one)).status == "pending", "it is over"
+    failed = enqueue(broken)
+    run()
+    for parent, if_failed, status in (
+        (one, "hold", "pending"),
+        (failed, "hold", "blocked"),
+        (failed, "run", "pending"),
+    ):
+        assert enqueue(collect.using(after=parent, if_failed=if_failed)).status == status, "it is over"
 
 
 def test_a_parent_that_is_gone_is_named() -> None:

@@ -208,6 +208,12 @@ def test_a_chain_in_one_statement(one: Connection) -> None:
         assert status(one, *chain[:3]) == then
 
 
+def test_a_batch_of_a_call_takes_the_place_of_that_of_the_statement(one: Connection) -> None:
+    (batch, _), (other, _) = open_batch(one, is_open=True), open_batch(one, is_open=True)
+    add_in_one(one, [{}, {"batch": other}], batch)
+    assert (counts(one, batch)[0], counts(one, other)[0]) == (1, 1)
+
+
 def test_a_batch(one: Connection) -> None:
     batch, jobs = open_batch(one, 3)
     callback, always = after(one, [batch]), after(one, [batch], "run")
