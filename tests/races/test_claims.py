@@ -24,6 +24,7 @@ from tests.support.jobs import (
     add,
     claim,
     claim_and_tell,
+    claim_groups,
     finish,
     finish_one,
     heartbeat,
@@ -66,6 +67,20 @@ def test_a_claim_passes_over_the_jobs_of_an_open_one_without_waiting(
     one.commit()
     assert value(other, "SELECT max(attempts) FROM pgqueue_job_live") == 1
     assert value(other, "SELECT count(DISTINCT lease) FROM pgqueue_job_live") >= 2
+
+
+def of_a_group(connection: Connection, limit: int) -> list[int]:
+    return [row.id for row in claim_groups(connection, {"acme": limit})]
+
+
+@pytest.mark.parametrize("claims", [of_a_group, by_sql])
+def test_a_claim_passes_over_the_jobs_of_a_group_in_an_open_one(
+    one: Connection, other: Connection, claims: Claim
+) -> None:
+    jobs = add(other, 3)
+    other.execute("UPDATE pgqueue_job_live SET group_key = 'acme'")
+    assert claims(one, 1) == jobs[:1]
+    assert claims(other, 5) == jobs[1:]
 
 
 @pytest.mark.promise("claims-apart")
