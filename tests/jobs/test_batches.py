@@ -71,12 +71,9 @@ def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
     assert SEEN[-1] == [(int(two.id), "done"), (one.pk, "done")]
     failed = enqueue(broken)
     run()
-    for parent, if_failed, status in (
-        (one, "hold", "pending"),
-        (failed, "hold", "blocked"),
-        (failed, "run", "pending"),
-    ):
-        assert enqueue(collect.using(after=parent, if_failed=if_failed)).status == status, "it is over"
+    held = collect.using(after=failed)
+    calls = (collect.using(after=one), held, held.using(if_failed="run"))
+    assert [enqueue(each).status for each in calls] == ["pending", "blocked", "pending"], "they are over"
 
 
 def test_a_parent_that_is_gone_is_named() -> None:
