@@ -19,7 +19,7 @@ from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Edge, Job, Queue, UniqueWindow
 from django_pgqueue.models.job import Step
 from django_pgqueue.tasks.links import IN_BATCH
-from tests.app.tasks import noop
+from tests.app.tasks import mail, noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.jobs import sql
 from tests.support.workers import fresh, run_due
@@ -199,6 +199,17 @@ def test_scopes_do_not_see_each_other_and_tasks_share_a_key(level: Level) -> Non
     assert level(render.using(unique_key=key).bind(2)) == (first, "replaced")
     job = Job.objects.get(pk=first)
     assert (job.task_path, job.args, job.unique_key) == (render.module_path, [2], key)
+
+
+@pytest.mark.parametrize("level", [one, many])
+def test_a_job_with_a_key_is_stored_as_one_without(level: Level) -> None:
+    replaces = mail.using(unique=Unique(on_conflict="replace"), unique_key="b")
+    calls = (mail.bind(5), mail.using(unique_key="a").bind(5), noop.using(unique_key="b").bind())
+    jobs = [level(each)[0] for each in calls]
+    assert level(replaces.bind(5)) == (jobs[2], "replaced")
+    names = "task_path args kwargs metadata queue_name priority max_attempts timeout on_lost".split()
+    plain, keyed, replaced = Job.objects.filter(pk__in=jobs).order_by("pk").values(*names)
+    assert plain == keyed == replaced
 
 
 # -- a key that is taken, when the call asks for a batch or parents
