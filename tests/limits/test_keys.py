@@ -99,7 +99,7 @@ BAD_OPTIONS: list[Callable[[], object]] = [
     lambda: made(concurrency=Concurrency(1, key="order")),
     lambda: made(rate_limit=RateLimit(1, per=60, key="order")), lambda: made(serve, group="nobody"),
     lambda: made(concurrency="order_id"), lambda: made(rate_limit=7), lambda: made(serve, group=5),
-    lambda: made(serve, group=""),
+    lambda: made(serve, group=""), lambda: made(serve, group=()),
     # A job has one key, and always waits for its rate.
     lambda: made(rate_limit=RateLimit(1, per=60, key="name"), concurrency=3),
     lambda: made(rate_limit=RateLimit(1, per=60, name="a"), concurrency=3),

@@ -83,6 +83,7 @@ BAD: list[dict[str, Any]] = [
     *({"function": each} for each in (take_nothing, take_two, take_any)), {"unique": Unique()},
     {"concurrency": Concurrency(1, key=by_row)}, {"rate_limit": RateLimit(1, per=timedelta(1), key=by_row)},
     {"group": by_row}, {"concurrency": Concurrency(1, key="number")}, {"group": "row"},
+    {"search": ["code"]}, {"spread": True},
 ]  # fmt: skip
 
 
