@@ -106,6 +106,16 @@ def test_jobs_are_blocked_behind_the_first_one_that_another_claim_holds(connect:
     assert ids(late.result()) == [first]
 
 
+def test_a_claim_does_not_wait_for_an_older_job_that_it_replaces(one: Connection, other: Connection) -> None:
+    set_limit(other, "k", 1, "cancel_old")
+    first, second = add_keyed(other, 2)
+    assert cancel(one, [first]) == 1
+    assert ids(claim(other)) == []  # the next one finds both
+    one.rollback()
+    assert ids(claim(other)) == [second]
+    assert live(other) == {second: "running"}
+
+
 def test_a_release_passes_over_a_job_that_is_being_cancelled(one: Connection, other: Connection) -> None:
     first, *rest = add_many(other, "k", "k", "k", "k")
     assert ids(claim(other, 1)) == [first]
