@@ -372,8 +372,10 @@ def run(x: int) -> None: ...
 
 def delay(attempt: int = 1, base: float = 15, **options: Any) -> Any:
     """Return the pause after an attempt of a task with these options. Only a callable asks for the result."""
-    result: Any = lambda: None  # noqa: E731
-    return policy.delay_before_retry(replace(run, **options), result, OSError(), attempt, base, 3600)
+    result = Mock()
+    found = policy.delay_before_retry(replace(run, **options), result, OSError(), attempt, base, 3600)
+    assert result.called == callable(options.get("backoff"))
+    return found
 
 
 @pytest.mark.parametrize(("options", "error", "expected"), [
