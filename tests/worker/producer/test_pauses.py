@@ -337,10 +337,12 @@ def test_when_the_next_pause_ends_and_which_have_begun_and_ended() -> None:
     ]  # fmt: skip
 
 
-def test_a_reason_names_what_is_known() -> None:
+def test_all_pauses_are_known_together_and_a_reason_names_what_is_known() -> None:
     orders = Orders()
     known = {"a": ("", ""), "b": ("ann", ""), "c": ("", "down")}
-    orders.learn([("task", name, *more, None, None) for name, more in known.items()], 0.0)
+    rows = [("all", "", "", ""), ("queue", "mail", "", ""), *(("task", name, *known[name]) for name in known)]
+    orders.learn([(*row, None, None) for row in rows], 0.0)
+    assert (orders.everything, orders.queues) == (True, {"mail"})
     assert orders.tasks == {"a": "paused", "b": "paused by ann", "c": "paused: down"}
 
 
