@@ -112,7 +112,10 @@ def test_an_attempt_that_fails_is_retried_and_no_attempt_more_than_allowed(
     assert (row.status, row.attempts, len(row.errors)) == ("failed", 2, 2)
     assert row.waiting_reason == "no attempts are left"
     assert Job.objects.filter(pk=pk).retry() == 1
-    assert sql_claim(one, worker)[0].attempts_left == 1
+    (job,) = sql_claim(one, worker)
+    assert job.attempts_left == 1
+    finish_one(one, job, "retry", delay=3600)
+    assert sql_claim(one, worker) == [], "it waits"
 
 
 def test_a_job_without_attempts_does_not_stop_the_line_of_its_key(one: Connection, worker: int) -> None:

@@ -207,8 +207,8 @@ def error(number: int) -> str:
 def test_errors_are_kept_first_and_last(one: Connection) -> None:
     (pk,) = add(one)
     query = (
-        "SELECT _pgqueue_finish(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL,"
-        " ARRAY[%s::jsonb], ARRAY[%s], NULL, ARRAY[1.0], NULL, NULL, 3)"
+        "CALL pgqueue_finish(%s, 1, 'retry', error => %s, fingerprint => %s, started_ago => 1,"
+        " keep_errors => 3)"
     )
     for number in range(10):
         claim(one)
