@@ -33,9 +33,8 @@ from tests.support.wording import wording  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = pytest.StashKey[Path]()
-#: Other commands run the tests of these folders, with these markers.
-APART = {"browser": "browser", "chaos": "chaos", "wagtail": "wagtail"}
-APART |= {"benchmarks": "programs", "example": "programs"}
+#: Other commands run the tests of these folders, whose names are those of their markers.
+APART = ("browser", "chaos", "wagtail")
 
 hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
@@ -87,8 +86,8 @@ def _everything_pooled(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import the folders all of whose tests are left out, unless they are named."""
-    marker = APART.get(collection_path.name) if collection_path.parent == ROOT / "tests" else None
-    return (marker is not None and f"not {marker}" in config.option.markexpr) or None
+    is_folder = collection_path.parent == ROOT / "tests" and collection_path.name in APART
+    return (is_folder and f"not {collection_path.name}" in config.option.markexpr) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

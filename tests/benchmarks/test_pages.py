@@ -12,8 +12,6 @@ from benchmarks import pages
 from benchmarks.contestants import PEERS, load
 from benchmarks.scenarios import FIGURES, NAMES, load as load_scenario
 
-pytestmark = pytest.mark.programs
-
 PUBLIC: dict[str, Any] = {"contestants": {"ours": {"parts": {}}}}
 
 

@@ -38,8 +38,6 @@ from django_pgqueue.models import Job
 from tests.support.jobs import sql
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.programs
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

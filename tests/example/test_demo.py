@@ -53,8 +53,6 @@ from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.jobs import fetch
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.programs
-
 # --- What it prints
 
 

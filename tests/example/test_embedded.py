@@ -20,8 +20,6 @@ from example_project.embedded import EmbeddedServerError, ensure_server, remove_
 from tests.support.servers import copied_clusters
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.programs
-
 ROOT = Path(__file__).resolve().parents[2]
 ENSURE = """
 import pathlib, sys

@@ -32,9 +32,7 @@ from example_project.search.reading import decode
 from example_project.search.tasks import index_document
 from tests.support.jobs import fetch
 
-pytestmark = [
-    pytest.mark.django_db, pytest.mark.programs, pytest.mark.urls("example_project.project.urls"),
-]  # fmt: skip
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("example_project.project.urls")]
 
 SMALL = "# Fold a napkin\n\nswan7\n"
 LONG = "# Napkins\n\n" + "".join(f"how to fold swan{number}\n" for number in range(LARGE // 19))

@@ -222,7 +222,7 @@ MOST_FILES = 216  # of Python, with migrations
 MOST_LINES = 43_860  # with docstrings; 7 for locks on Python 3.14 and the end of a shard
 MOST_AT_THE_ROOT = 18  # what projects import or name in their settings, and what everything stands on
 MOST_FILES_OF_TESTS = 338  # all of Python below tests/
-MOST_LINES_OF_TESTS = 70_250
+MOST_LINES_OF_TESTS = 70_240
 MOST_WORDS_OF_DECISIONS = 7_500  # half of the 15,000 that they had: the decision, why, and the figures
 
 #: A module of fewer lines belongs in the only module that imports it.

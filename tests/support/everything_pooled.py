@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NEEDS_A_SESSION: dict[str, list[str]] = {
     "no test of the queue: it needs no database, or a server of its own": [
+        "tests/benchmarks/",
         "tests/project/",
     ],
     "it is about workers that are notified": [
