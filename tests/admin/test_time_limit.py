@@ -152,6 +152,8 @@ def test_the_overview_says_which_part_is_too_slow(
     """What is on record are the lines that differ then."""
     JobFactory.create(run_after=ago(minutes=2))
     WorkerFactory.create(id=7, host="app-9", pid=1)
+    WorkerFactory.create(id=8, host="app-8", pid=1, heartbeat_at=ago(days=1))
+    JobFactory.create(running=True, worker=8, last_attempted_at=ago(minutes=3))
     pause(everything=True)
     usual = seen(root, OVERVIEW)
     monkeypatch.setattr(module, part, too_slow)
